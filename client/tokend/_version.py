@@ -1,0 +1,3 @@
+"""The version of the distribution, client and server alike."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The tokend server: one frozen tokenizer file behind gRPC."""

@@ -1,0 +1,1 @@
+"""Tokenization itself: load, encode, decode. Knows no gRPC, no metrics, no configuration."""

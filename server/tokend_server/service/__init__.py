@@ -1,0 +1,1 @@
+"""Validation and orchestration as plain functions and state machines: no I/O, nothing awaited."""

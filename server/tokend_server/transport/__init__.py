@@ -1,0 +1,1 @@
+"""The wire: gRPC servicers, the status table, health and the ops HTTP port."""

@@ -4,6 +4,7 @@ No exception here ever carries a caller's text: messages and metadata hold ids, 
 strings that the tokenizer file owns.
 """
 
+import re
 from enum import StrEnum
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ShuttingDown",
     "SpecialTokenRejected",
     "TokenizerFileError",
+    "TokenizerLoading",
     "TokenizerMismatch",
     "UnknownTokenId",
 ]
@@ -60,7 +62,9 @@ class RequestError(Exception):
 class LimitExceeded(RequestError):
     """Something is larger than a limit of this server: `size`, `limit` and, in a batch, `index`."""
 
-    def __init__(self, reason: Reason, message: str, *, size: int, limit: int, index: int | None = None) -> None:
+    def __init__(
+        self, reason: Reason, message: str, *, size: int, limit: int, index: int | None = None
+    ) -> None:
         super().__init__(reason, message, size=size, limit=limit, index=index)
 
 
@@ -89,11 +93,11 @@ class SpecialTokenRejected(RequestError):
 class UnknownTokenId(RequestError):
     """An id that the served tokenizer does not have: above `max_id`, or a hole below it."""
 
-    def __init__(self, token_id: int, *, index: int | None, max_id: int) -> None:
-        where = "" if index is None else f" at index {index}"
+    def __init__(self, token_id: int, *, index: int, max_id: int) -> None:
+        self.index = index
         super().__init__(
             Reason.UNKNOWN_TOKEN_ID,
-            f"id {token_id}{where} is not an id of the served tokenizer (greatest id: {max_id}); send its own ids, "
+            f"id {token_id} at index {index} is not an id of the served tokenizer (greatest id: {max_id}); send its own ids, "
             "or ask for unknown_ids SKIP or REPLACE",
             id=token_id,
             index=index,
@@ -116,7 +120,8 @@ class TokenizerMismatch(RequestError):
             Reason.TOKENIZER_MISMATCH,
             f"this server serves the tokenizer {served[:12]}, not the expected one; reach another server, or change "
             "expected_fingerprint",
-            expected=expected,
+            # What is no sha256 is some text of the caller's, and is not repeated.
+            expected=expected if re.fullmatch("[0-9a-f]{64}", expected) else None,
             served=served,
         )
 
@@ -127,6 +132,17 @@ class ServerOverloaded(RequestError):
     def __init__(self, message: str, *, retry_after_ms: int) -> None:
         super().__init__(Reason.SERVER_OVERLOADED, message)
         self.retry_after_ms = retry_after_ms
+
+
+class TokenizerLoading(RequestError):
+    """The server listens, and its tokenizer is not loaded and checked yet."""
+
+    retry_after_ms = 500
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.TOKENIZER_LOADING, "this server is still loading its tokenizer; try again in a moment"
+        )
 
 
 class ShuttingDown(RequestError):

@@ -1,0 +1,59 @@
+# Everything is done from here; `make help` lists it. Nothing has to be installed or activated before.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SERVER := $(VENV)/.server-installed
+DEV := $(VENV)/.dev-installed
+SERVE_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format generate zoo zoo-full default-tokenizer clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("tokend needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVER): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[server]'
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(SERVER)
+
+serve: $(SERVER) ## run the server on the embedded tokenizer (SERVE_FLAGS for more)
+	@exec $(BIN)/tokend serve $(SERVE_FLAGS)
+
+test: $(DEV) ## run all tests; those that need packages from the registries skip where these are not cached
+	$(BIN)/python -m pytest
+
+check: $(DEV) ## run all that needs no running: format, lint, types, imports, proto, generated code, docs
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTHON) proto/generate.py --check
+	$(BIN)/python -m pytest --quiet tests/repo tests/contract/test_proto.py
+
+format: $(DEV) ## format the code
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+generate: ## make the generated code again
+	$(PYTHON) proto/generate.py
+
+zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
+	$(BIN)/python -m tests.zoo.fetch --core
+
+zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference
+	$(BIN)/python -m tests.zoo.fetch --all
+	TOKEND_ZOO=full $(BIN)/python -m pytest tests/equivalence
+
+default-tokenizer: $(DEV) ## train the embedded default tokenizer again
+	$(BIN)/python server/tokend_server/data/train_default.py
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .venv-proto build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

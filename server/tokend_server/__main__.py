@@ -1,0 +1,74 @@
+"""`python -m tokend_server serve`: read the settings, serve until a signal, exit with a code that says how."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from tokend_server import logs
+from tokend_server.app import App
+from tokend_server.config import ConfigError, Settings, load, print_config
+from tokend_server.errors import TokenizerFileError
+from tokend_server.native_stderr import StderrGuard
+
+__all__ = ["main"]
+
+_EXIT_STOPPED = 0
+_EXIT_NOT_STARTED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server.
+
+    Args:
+        argv: `serve` and its flags; None: the process's own.
+
+    Returns:
+        0 after a drain, 2 if it could not start.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] != ["serve"]:
+        return _fail("usage: python -m tokend_server serve [--help]")
+    try:
+        loaded = load(arguments[1:], os.environ)
+    except ConfigError as error:
+        return _fail(str(error))
+    if loaded.print_config:
+        sys.stdout.write(print_config(loaded))
+        return _EXIT_STOPPED
+    return _serve(loaded.settings)
+
+
+def _serve(settings: Settings) -> int:
+    logs.configure(settings.log_level, settings.log_format)
+    # Signals are taken by this thread alone, and before any other exists: a SIGTERM during the start counts too.
+    wake = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: wake.set())
+    try:
+        app = App(settings)
+    except OSError as error:
+        return _fail(error.strerror or str(error))
+    guard = StderrGuard(app.metrics.native_stderr_lines.add)
+    try:
+        try:
+            ready_line = app.start()
+        except TokenizerFileError as error:
+            app.stop()
+            return _fail(str(error))
+        print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
+        wake.wait()
+        app.stop()
+    finally:
+        guard.close()
+    return _EXIT_STOPPED
+
+
+def _fail(message: str) -> int:
+    print(f"tokend: {message}", file=sys.stderr)  # noqa: T201 (why there is no server)
+    return _EXIT_NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

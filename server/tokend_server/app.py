@@ -1,0 +1,171 @@
+"""The one place where a server is put together, started and stopped."""
+
+import threading
+import time
+
+from tokend._version import __version__
+from tokend_server import logs
+from tokend_server.config import Address, Settings
+from tokend_server.data import default_tokenizer_path
+from tokend_server.engine.frozen import FrozenTokenizer
+from tokend_server.engine.special_tokens import SpecialTokenPolicy
+from tokend_server.metrics import Metrics, methods_of
+from tokend_server.service.admission import Admission, ServingState
+from tokend_server.service.decode import DecodeService
+from tokend_server.service.encode import EncodeService
+from tokend_server.service.info import InfoService
+from tokend_server.service.limits import Limits
+from tokend_server.transport.calls import CallScope
+from tokend_server.transport.decode_methods import DecodeMethods
+from tokend_server.transport.encode_methods import EncodeMethods
+from tokend_server.transport.info_methods import InfoMethods
+from tokend_server.transport.ops_http import OpsServer
+from tokend_server.transport.options import EncodeOptionsReader
+from tokend_server.transport.routing import SERVICE, Answers, Router
+from tokend_server.transport.server import GrpcServer
+from tokend_server.transport.streaming import LiveStreams
+
+__all__ = ["App"]
+
+_log = logs.get("app")
+_ENGINE = "reference"
+_STATES = {ServingState.LOADING: "loading the tokenizer", ServingState.DRAINING: "shutting down"}
+
+
+class App:
+    """One server: gRPC, the ops port and the tokenizer behind them.
+
+    The order of starting: ports, so that one in use ends the start at once; then the tokenizer, while calls are
+    refused with TOKENIZER_LOADING; then health. The order of stopping is the other way round.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Bind the ports.
+
+        Raises:
+            OSError: A port cannot be bound; the message names it and the setting.
+        """
+        self._settings = settings
+        self._limits = _limits(settings)
+        self._admission = Admission(max_streams=settings.max_streams)
+        self._live = LiveStreams()
+        self.metrics = Metrics(methods_of(SERVICE), version=__version__)
+        self._scope = CallScope(self._admission, self._limits)
+        self._router = Router(self._scope, self.metrics, self._live)
+        self._grpc = GrpcServer(
+            settings.listen,
+            self._router,
+            self.metrics,
+            unary_threads=settings.unary_threads,
+            max_message_bytes=settings.max_message_bytes,
+            share_port=settings.allow_port_sharing,
+        )
+        self._ops = OpsServer(settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready)
+        self._stopped = threading.Lock()
+
+    @property
+    def grpc_address(self) -> Address:
+        """Where gRPC listens, with its real port."""
+        return self._grpc.address
+
+    @property
+    def ops_address(self) -> Address:
+        """Where the ops port listens, with its real port."""
+        return self._ops.address
+
+    def start(self) -> str:
+        """Listen, load the tokenizer, and serve.
+
+        Returns:
+            The ready line.
+
+        Raises:
+            TokenizerFileError: The tokenizer file cannot be served; nothing was served.
+        """
+        self._grpc.start()
+        self._ops.start()
+        started_s = time.monotonic()
+        tokenizer = FrozenTokenizer.load(
+            self._settings.tokenizer or default_tokenizer_path(), control_tokens=self._settings.control_tokens
+        )
+        self._serve(tokenizer)
+        self._announce(tokenizer, load_s=time.monotonic() - started_s)
+        return (
+            f"tokend ready grpc={self.grpc_address} ops={self.ops_address} "
+            f"tokenizer={tokenizer.fingerprint[:12]} engine={_ENGINE} workers=1"
+        )
+
+    def _serve(self, tokenizer: FrozenTokenizer) -> None:
+        default_policy = SpecialTokenPolicy[self._settings.default_special_tokens]
+        answers = Answers.of(
+            EncodeMethods(EncodeService(tokenizer, self._limits), EncodeOptionsReader(default_policy)),
+            DecodeMethods(DecodeService(tokenizer, self._limits), self.metrics.live_sequences),
+            InfoMethods(InfoService(tokenizer, self._limits)),
+        )
+        self._router.serve(answers, tokenizer.fingerprint)
+        self.metrics.set_tokenizer(
+            fingerprint=tokenizer.fingerprint,
+            name=tokenizer.name,
+            model_type=tokenizer.pipeline.model_type,
+            engine=_ENGINE,
+            streaming=tokenizer.decoder.mode,
+            reference_version=tokenizer.reference_version,
+        )
+        self._admission.state = ServingState.SERVING
+        self._grpc.set_serving(serving=True)
+
+    def _announce(self, tokenizer: FrozenTokenizer, *, load_s: float) -> None:
+        _log.info(
+            "serving",
+            tokenizer=tokenizer.name,
+            fingerprint=tokenizer.fingerprint,
+            vocab_size=tokenizer.vocabulary.size,
+            streaming=tokenizer.decoder.mode,
+            round_trip_exact=tokenizer.round_trip.exact,
+            load_s=round(load_s, 3),
+        )
+        for warning in tokenizer.warnings:
+            _log.warning("about the tokenizer file", warning=warning)
+        if tokenizer.uncontrolled_tokens:
+            _log.info(
+                "added tokens in brackets that are parsed out of text even under TEXT; see --control-tokens",
+                n_tokens=len(tokenizer.uncontrolled_tokens),
+                tokens=" ".join(tokenizer.uncontrolled_tokens),
+            )
+
+    def _why_not_ready(self) -> str | None:
+        return _STATES.get(self._admission.state)
+
+    def stop(self) -> None:
+        """Drain and stop; a second call does nothing.
+
+        NOT_SERVING comes first. New calls are refused, those in flight finish, open streams get the grace time to
+        end by themselves, and are then flushed and ended.
+        """
+        if not self._stopped.acquire(blocking=False):
+            return
+        grace_s = self._settings.drain_grace_s
+        deadline_s = time.monotonic() + grace_s
+        self._grpc.set_serving(serving=False)
+        was_serving = self._admission.state is ServingState.SERVING
+        self._admission.state = ServingState.DRAINING
+        if was_serving:
+            _log.info("draining", grace_s=grace_s)
+            self._live.drain(grace_s)
+        self._grpc.stop(max(1.0, deadline_s - time.monotonic()))
+        self._ops.stop()
+        _log.info("stopped")
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_text_bytes=settings.max_text_bytes,
+        max_batch_texts=settings.max_batch_texts,
+        max_batch_bytes=settings.max_batch_bytes,
+        max_ids=settings.max_ids,
+        max_sequences_per_stream=settings.max_sequences_per_stream,
+        max_streams=settings.max_streams,
+        max_message_bytes=settings.max_message_bytes,
+        max_stop_strings=settings.max_stop_strings,
+        max_stop_bytes=settings.max_stop_bytes,
+    )

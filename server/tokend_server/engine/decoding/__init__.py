@@ -1,0 +1,9 @@
+"""Text of token ids from tables made at load: whole lists, and streams at a flat cost per token.
+
+`build_decoder` chooses the machine by the file's decoder and proves it against the library before it serves.
+"""
+
+from tokend_server.engine.decoding.build import build_decoder
+from tokend_server.engine.decoding.interface import OpenSequence, TextDecoder
+
+__all__ = ["OpenSequence", "TextDecoder", "build_decoder"]

@@ -1,0 +1,252 @@
+"""What is counted of one method of a served gRPC service: its calls, and what they tokenized."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokend_server.errors import Reason
+from tokend_server.metric_cells import CellTable
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import ServiceDescriptor
+
+__all__ = ["CODES", "SERVICE", "WORK_METHODS", "Call", "Method", "MethodMetrics", "WorkMetrics", "methods_of"]
+
+SERVICE = "tokend.v1.TokenizerService"
+_ENCODING = ("Encode", "BatchEncode", "StreamEncode", "CountTokens")
+_DECODING = ("Decode", "BatchDecode", "StreamDecode")
+# The methods that move tokens.
+WORK_METHODS = _ENCODING + _DECODING
+# gRPC's codes by number, spelled as go-grpc-middleware spells them.
+CODES = (
+    "OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
+    "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented",
+    "Internal", "Unavailable", "DataLoss", "Unauthenticated",
+)  # fmt: skip
+_UNKNOWN = CODES.index("Unknown")
+# Short texts take tens of microseconds, a batch of 48 MiB tens of seconds.
+_SECONDS = (
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    30.0, 60.0,
+)  # fmt: skip
+# 1 to 16,777,216: a text of the default limit cannot have more tokens than bytes.
+_TOKENS = tuple(float(2**exponent) for exponent in range(25))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """A method of a served gRPC service, as go-grpc-middleware labels it."""
+
+    service: str
+    name: str
+    type: str
+    """`unary`, `client_stream`, `server_stream` or `bidi_stream`."""
+
+    @property
+    def path(self) -> str:
+        """The method's name on the wire."""
+        return f"/{self.service}/{self.name}"
+
+
+def methods_of(service: "ServiceDescriptor") -> tuple[Method, ...]:
+    """Return the methods of a protobuf `ServiceDescriptor`, in its order."""
+    types = {
+        (False, False): "unary",
+        (True, False): "client_stream",
+        (False, True): "server_stream",
+        (True, True): "bidi_stream",
+    }
+    return tuple(
+        Method(
+            service=service.full_name,
+            name=each.name,
+            type=types[each.client_streaming, each.server_streaming],
+        )
+        for each in service.methods
+    )
+
+
+class Call:
+    """One call from its arrival to its end; ending it twice counts once, so no gauge can drift."""
+
+    __slots__ = ("arrived_s", "ended", "method")
+
+    def __init__(self, method: "MethodMetrics", arrived_s: float) -> None:
+        self.method, self.arrived_s, self.ended = method, arrived_s, False
+
+    def begun(self) -> None:
+        """Say that a thread has taken the call up: what passed since its arrival was waiting."""
+        self.method.call_begun(self)
+
+    def handled(self, code: int) -> None:
+        """Say that the call has ended, with a gRPC status code (0 to 16); calls after the first do nothing."""
+        self.method.call_ended(self, code)
+
+
+class MethodMetrics:
+    """What is counted of every method: the grpc_server_* series, and for our own service waiting, life and refusals."""
+
+    def __init__(self, table: CellTable, method: Method, clock: Callable[[], float]) -> None:
+        self._cells, self._lock, self._clock = table.cells, table.lock, clock
+        grpc = {"grpc_type": method.type, "grpc_service": method.service, "grpc_method": method.name}
+        self._started = table.counter("grpc_server_started", "Calls that arrived.", grpc)
+        self._received = table.counter("grpc_server_msg_received", "Messages received.", grpc)
+        self._sent = table.counter("grpc_server_msg_sent", "Messages sent.", grpc)
+        self._handled = tuple(
+            table.counter(
+                "grpc_server_handled", "Calls that ended, by status code.", grpc | {"grpc_code": code}
+            )
+            for code in CODES
+        )
+        self._handling = table.histogram(
+            "grpc_server_handling_seconds",
+            "Time from a call's arrival to its end, waiting included.",
+            _SECONDS,
+            grpc,
+        )
+        self._live = self._queue = None
+        self._refusals: dict[str, int] = {}
+        if method.service == SERVICE:
+            own = {"method": method.name}
+            self._live = (
+                table.gauge("tokend_live_streams", "Streams that are open.", own)
+                if method.type == "bidi_stream"
+                else table.gauge(
+                    "tokend_in_flight_calls", "Calls that have arrived and not ended, streams apart.", own
+                )
+            )
+            self._queue = table.histogram(
+                "tokend_queue_seconds", "Time from a call's arrival until a thread took it up.", _SECONDS, own
+            )
+            self._refusals = {
+                reason: table.counter(
+                    "tokend_refusals",
+                    "Calls, batches and sequences answered with an error.",
+                    own | {"reason": reason},
+                )
+                for reason in Reason
+            }
+
+    def started(self) -> Call:
+        """Say that a call has arrived; the returned object must be told of its end."""
+        with self._lock:
+            cells = self._cells
+            cells[self._started] += 1
+            if self._live is not None:
+                cells[self._live] += 1
+        return Call(self, self._clock())
+
+    def call_begun(self, call: Call) -> None:
+        """Do the work of `Call.begun`."""
+        if self._queue is not None:
+            waited_s = self._clock() - call.arrived_s
+            with self._lock:
+                self._queue.observe(self._cells, waited_s)
+
+    def call_ended(self, call: Call, code: int) -> None:
+        """Do the work of `Call.handled`."""
+        duration_s = self._clock() - call.arrived_s
+        with self._lock:
+            if call.ended:
+                return
+            call.ended = True
+            self._cells[self._handled[code if 0 <= code < len(CODES) else _UNKNOWN]] += 1
+            self._handling.observe(self._cells, duration_s)
+            if self._live is not None:
+                self._cells[self._live] -= 1
+
+    def received(self, n_messages: int = 1) -> None:
+        """Count messages that the caller sent."""
+        with self._lock:
+            self._cells[self._received] += n_messages
+
+    def sent(self, n_messages: int = 1) -> None:
+        """Count messages that were answered."""
+        with self._lock:
+            self._cells[self._sent] += n_messages
+
+    def refused(self, reason: str) -> None:
+        """Count a call, a batch or a sequence that ended in an error; unknown reasons count as INTERNAL."""
+        if self._refusals:
+            with self._lock:
+                self._cells[self._refusals.get(reason, self._refusals[Reason.INTERNAL])] += 1
+
+
+class WorkMetrics(MethodMetrics):
+    """What is counted besides of a method that tokenizes: tokens and the text that they stand for.
+
+    The text is what came in for the encoding methods, and what went out for the decoding ones.
+    """
+
+    def __init__(self, table: CellTable, method: Method, clock: Callable[[], float]) -> None:
+        super().__init__(table, method, clock)
+        own = {"method": method.name}
+        self._request_tokens = table.histogram(
+            "tokend_request_tokens",
+            "Tokens of one request: a unary call, a batch of a StreamEncode, a sequence of a StreamDecode.",
+            _TOKENS,
+            own,
+        )
+        self._tokens = table.counter("tokend_tokens", "Tokens sent (encoding) or taken (decoding).", own)
+        self._texts = table.counter(
+            "tokend_texts", "Texts taken (encoding; a pair is two) or made (decoding).", own
+        )
+        self._text_bytes = table.counter("tokend_text_bytes", "UTF-8 bytes of those texts.", own)
+        self._characters = table.counter("tokend_characters", "Code points of those texts.", own)
+        self._special_text = self._unknown_ids = self._message = None
+        if method.name in _ENCODING:
+            self._special_text = table.counter(
+                "tokend_special_text", "Control-token strings found in a text and kept as text.", own
+            )
+        else:
+            self._unknown_ids = table.counter(
+                "tokend_unknown_ids", "Unknown ids that were skipped or replaced.", own
+            )
+        if method.type == "bidi_stream":
+            self._message = table.histogram(
+                "tokend_message_seconds",
+                "Time from taking a stream's message to having its answer.",
+                _SECONDS,
+                own,
+            )
+
+    def answered(self, tokens: int, *, texts: int, text_bytes: int, characters: int) -> None:
+        """Count a request that is complete in itself: a unary call, or one batch of a StreamEncode."""
+        with self._lock:
+            self._request_tokens.observe(self._cells, tokens)
+            self._move(tokens, texts, text_bytes, characters)
+
+    def moved(self, tokens: int, *, texts: int, text_bytes: int, characters: int) -> None:
+        """Count what one message of a StreamDecode moved; `texts` is the number of sequences that ended in it."""
+        with self._lock:
+            self._move(tokens, texts, text_bytes, characters)
+
+    def sequence_ended(self, tokens: int) -> None:
+        """Count a sequence of a StreamDecode as a request of that many tokens; one that failed is not told here."""
+        with self._lock:
+            self._request_tokens.observe(self._cells, tokens)
+
+    def _move(self, tokens: int, texts: int, text_bytes: int, characters: int) -> None:
+        cells = self._cells
+        cells[self._tokens] += tokens
+        cells[self._texts] += texts
+        cells[self._text_bytes] += text_bytes
+        cells[self._characters] += characters
+
+    def kept_special_text(self, n: int) -> None:
+        """Count control-token strings that an encoding method kept as text."""
+        if n and self._special_text is not None:
+            with self._lock:
+                self._cells[self._special_text] += n
+
+    def met_unknown_ids(self, n: int) -> None:
+        """Count unknown ids that a decoding method skipped or replaced."""
+        if n and self._unknown_ids is not None:
+            with self._lock:
+                self._cells[self._unknown_ids] += n
+
+    def message_took(self, duration_s: float) -> None:
+        """Count the time that one message of a stream took, from taking it to having its answer."""
+        if self._message is not None:
+            with self._lock:
+                self._message.observe(self._cells, duration_s)

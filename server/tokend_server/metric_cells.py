@@ -1,0 +1,115 @@
+"""A table of numbers that the hot path adds to, and the Prometheus collector that reads it.
+
+prometheus_client's own counters take a lock each and a histogram walks its buckets: a call that moves a dozen of
+them pays over 10 us. Here every series is a cell of one array of doubles, one lock guards all, and a histogram
+finds its bucket by bisection. A scrape copies the array under the lock, so that what it shows belongs together.
+"""
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+__all__ = ["CellTable", "Cells", "Histogram"]
+
+Cells = array  # of "d": float64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Histogram:
+    """Where a histogram's cells lie: one for each bound, one for what is above all, then the sum."""
+
+    bounds: tuple[float, ...]
+    first: int
+
+    def observe(self, cells: "Cells[float]", value: float) -> None:
+        """Count `value` in its bucket; the caller holds the table's lock."""
+        first = self.first
+        cells[first + bisect_left(self.bounds, value)] += 1
+        cells[first + len(self.bounds) + 1] += value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Family:
+    name: str
+    help: str
+    type: str
+    rows: list[tuple[dict[str, str], int | Histogram]] = field(default_factory=list)
+
+
+class CellTable(Collector):
+    """Hands out cells, all of them at zero from the start, and shows them to a registry."""
+
+    def __init__(self) -> None:
+        self.cells: Cells[float] = array("d")
+        # Reentrant: a garbage collection that starts under the lock may end a dropped call, which counts it.
+        self.lock = threading.RLock()
+        self._families: dict[str, _Family] = {}
+
+    def counter(self, name: str, help_text: str, labels: Mapping[str, str] | None = None) -> int:
+        """Add a series that only grows, named `name` with `_total` behind it, and return its cell."""
+        return self._single(name, help_text, "counter", labels)
+
+    def gauge(self, name: str, help_text: str, labels: Mapping[str, str] | None = None) -> int:
+        """Add a series that goes up and down, and return its cell."""
+        return self._single(name, help_text, "gauge", labels)
+
+    def histogram(
+        self, name: str, help_text: str, bounds: tuple[float, ...], labels: Mapping[str, str] | None = None
+    ) -> Histogram:
+        """Add a histogram whose buckets end at `bounds` (ascending, each included) and at infinity."""
+        histogram = Histogram(bounds=bounds, first=self._allocate(len(bounds) + 2))
+        self._family(name, help_text, "histogram").rows.append((dict(labels or {}), histogram))
+        return histogram
+
+    def _single(self, name: str, help_text: str, kind: str, labels: Mapping[str, str] | None) -> int:
+        cell = self._allocate(1)
+        self._family(name, help_text, kind).rows.append((dict(labels or {}), cell))
+        return cell
+
+    def _allocate(self, n_cells: int) -> int:
+        first = len(self.cells)
+        self.cells.extend([0.0] * n_cells)
+        return first
+
+    def _family(self, name: str, help_text: str, kind: str) -> _Family:
+        return self._families.setdefault(name, _Family(name=name, help=help_text, type=kind))
+
+    def describe(self) -> Iterable[Metric]:
+        """Yield the families without samples; a registry checks their names when the table is registered."""
+        for family in self._families.values():
+            yield Metric(family.name, family.help, family.type)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every family with the values of one moment."""
+        with self.lock:
+            values = self.cells[:]
+        for family in self._families.values():
+            metric = Metric(family.name, family.help, family.type)
+            suffix = "_total" if family.type == "counter" else ""
+            for labels, cells in family.rows:
+                if isinstance(cells, Histogram):
+                    _add_histogram(metric, labels, cells, values)
+                else:
+                    metric.add_sample(family.name + suffix, labels, values[cells])
+            yield metric
+
+
+def _add_histogram(
+    metric: Metric, labels: dict[str, str], histogram: Histogram, values: "Cells[float]"
+) -> None:
+    total = 0.0
+    for offset, bound in enumerate((*histogram.bounds, float("inf"))):
+        total += values[histogram.first + offset]
+        metric.add_sample(f"{metric.name}_bucket", labels | {"le": _bound_text(bound)}, total)
+    metric.add_sample(f"{metric.name}_count", labels, total)
+    metric.add_sample(f"{metric.name}_sum", labels, values[histogram.first + len(histogram.bounds) + 1])
+
+
+def _bound_text(bound: float) -> str:
+    """Return a bound as the label `le`; whole powers of two are written out, as 1048576.0."""
+    return "+Inf" if bound == float("inf") else repr(bound)

@@ -1,0 +1,67 @@
+"""Who gets in: nobody before the tokenizer is loaded or during a drain, and no more streams than the limit.
+
+Thread-safe. This is the one place that turns calls away for the server's own state.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+
+from tokend_server.errors import ServerOverloaded, ShuttingDown, TokenizerLoading
+
+__all__ = ["Admission", "ServingState"]
+
+_STREAMS_RETRY_AFTER_MS = 1000
+
+
+class ServingState(Enum):
+    """The life of a server, in order."""
+
+    LOADING = auto()
+    SERVING = auto()
+    DRAINING = auto()
+
+
+class Admission:
+    """Admits calls by the server's state, and streams by their number."""
+
+    def __init__(self, *, max_streams: int) -> None:
+        self._max_streams = max_streams
+        self._n_streams = 0
+        self._lock = threading.Lock()
+        self.state = ServingState.LOADING
+
+    def check(self) -> None:
+        """Admit a call, or refuse it.
+
+        Raises:
+            TokenizerLoading: The server does not serve yet.
+            ShuttingDown: It serves no more.
+        """
+        if self.state is ServingState.SERVING:
+            return
+        if self.state is ServingState.LOADING:
+            raise TokenizerLoading
+        raise ShuttingDown
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Hold one place among the streams while the block runs.
+
+        Raises:
+            ServerOverloaded: All places are taken.
+        """
+        with self._lock:
+            if self._n_streams >= self._max_streams:
+                raise ServerOverloaded(
+                    f"this server has {self._max_streams} open streams, the most it takes; put more sequences on one "
+                    "stream, or try again",
+                    retry_after_ms=_STREAMS_RETRY_AFTER_MS,
+                )
+            self._n_streams += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_streams -= 1

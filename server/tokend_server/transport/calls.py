@@ -1,0 +1,228 @@
+"""One call's way through the transport: its id, its clock, its status. The same for every method.
+
+Methods (encode_methods.py, decode_methods.py, info_methods.py) only translate between proto and domain; parsing,
+refusing, counting and logging happen here, once.
+"""
+
+import re
+import secrets
+from collections.abc import Sequence
+from itertools import count
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from tokend_server import logs
+from tokend_server.errors import InternalFault, MalformedMessage, RequestError
+from tokend_server.metrics import MethodMetrics, WorkMetrics
+from tokend_server.service.admission import Admission
+from tokend_server.service.limits import Limits
+from tokend_server.service.usage import Usage
+from tokend_server.transport.status import Metadata, code_number, error_trailer
+
+__all__ = ["Call", "CallScope", "RequestIds", "parse"]
+
+REQUEST_ID_KEY = "tokend-request-id"
+FINGERPRINT_KEY = "tokend-fingerprint"
+
+_OK = grpc.StatusCode.OK.value[0]
+_CANCELLED = grpc.StatusCode.CANCELLED.value[0]
+_DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+
+_M = TypeVar("_M", bound=Message)
+_log = logs.get("transport")
+
+
+def parse(message_type: type[_M], data: bytes) -> _M:
+    """Read a message; our own, since gRPC answers what it cannot read with an INTERNAL.
+
+    Args:
+        message_type: The declared request type.
+        data: The bytes on the wire; b"" is the message with nothing set.
+
+    Returns:
+        The message.
+
+    Raises:
+        MalformedMessage: The bytes are not that message, or a string in it is not UTF-8.
+    """
+    try:
+        return message_type.FromString(data)
+    except DecodeError:
+        name = message_type.DESCRIPTOR.name
+        raise MalformedMessage(f"the bytes are not a {name}, or a string in them is not UTF-8") from None
+
+
+class RequestIds:
+    """Gives each call an id: the caller's own where it is a harmless one, else a new one."""
+
+    _SHAPE = re.compile(r"[A-Za-z0-9._:/+=-]{1,64}")
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(4)
+        self._numbers = count(1)
+
+    def of(self, metadata: Sequence[tuple[str, str | bytes]]) -> str:
+        """Take `tokend-request-id` or `x-request-id` from the caller's metadata, or make an id."""
+        for key, value in metadata:
+            if (
+                key in {REQUEST_ID_KEY, "x-request-id"}
+                and isinstance(value, str)
+                and self._SHAPE.fullmatch(value)
+            ):
+                return value
+        return f"{self._prefix}-{next(self._numbers)}"
+
+
+class CallScope:
+    """What all calls of one server share."""
+
+    def __init__(self, admission: Admission, limits: Limits) -> None:
+        self.admission = admission
+        self.limits = limits
+        self.request_ids = RequestIds()
+        self.fingerprint = ""
+        """Of the served tokenizer; "" while it loads."""
+
+
+class _Context(Protocol):
+    """What a call needs of gRPC's servicer context."""
+
+    def is_active(self) -> bool: ...
+    def time_remaining(self) -> float | None: ...
+    def set_trailing_metadata(self, trailing_metadata: Metadata) -> None: ...
+
+
+class Call:
+    """One call, from its arrival to its status.
+
+    Made on gRPC's serving thread when the call arrives. gRPC drops a call that was cancelled while it waited for
+    a thread without a word; then nobody ends this object, and its going counts the call as cancelled.
+    """
+
+    __slots__ = ("_scope", "_tally", "method_name", "metrics", "request_id")
+
+    def __init__(
+        self,
+        scope: CallScope,
+        method_name: str,
+        metrics: MethodMetrics,
+        metadata: Sequence[tuple[str, str | bytes]],
+    ) -> None:
+        self._scope = scope
+        self._tally = metrics.started()
+        self.method_name = method_name
+        self.metrics = metrics
+        self.request_id = scope.request_ids.of(metadata)
+
+    def __del__(self) -> None:
+        self._tally.handled(_CANCELLED)
+
+    def begin(self) -> None:
+        """Say that a thread has taken the call up, and let it in.
+
+        Raises:
+            RequestError: The server's state does not admit calls.
+        """
+        self._tally.begun()
+        self._scope.admission.check()
+
+    def receive(self, message_type: type[_M], data: bytes) -> _M:
+        """Count and read one message of the caller; raises as `parse`."""
+        self.metrics.received()
+        return parse(message_type, data)
+
+    def reply(self, message: Message) -> bytes:
+        """Write and count one answer.
+
+        Raises:
+            LimitExceeded: REPLY_TOO_LARGE.
+        """
+        data = message.SerializeToString()
+        self._scope.limits.check_reply(len(data))
+        self.metrics.sent()
+        return data
+
+    def check_reply(self, message: Message) -> None:
+        """Refuse a message that is too large to be sent; raises as `reply`."""
+        self._scope.limits.check_reply(message.ByteSize())
+
+    def observe(self, usage: Usage) -> None:
+        """Count a request that was answered in full."""
+        if isinstance(self.metrics, WorkMetrics):
+            self.metrics.answered(
+                usage.n_tokens, texts=usage.n_texts, text_bytes=usage.text_bytes, characters=usage.characters
+            )
+            self.metrics.kept_special_text(usage.special_texts)
+            self.metrics.met_unknown_ids(usage.unknown_ids)
+
+    def moved(self, usage: Usage) -> None:
+        """Count what one message of a StreamDecode moved; its sequences are counted when they end."""
+        if isinstance(self.metrics, WorkMetrics):
+            self.metrics.moved(
+                usage.n_tokens, texts=usage.n_texts, text_bytes=usage.text_bytes, characters=usage.characters
+            )
+            self.metrics.met_unknown_ids(usage.unknown_ids)
+
+    def sequence_ended(self, n_tokens: int) -> None:
+        """Count a sequence of a StreamDecode that ended well."""
+        if isinstance(self.metrics, WorkMetrics):
+            self.metrics.sequence_ended(n_tokens)
+
+    def succeed(self, context: _Context) -> None:
+        """End the call well, unless the caller has left meanwhile."""
+        context.set_trailing_metadata(self._trailer())
+        if context.is_active():
+            self._end(_OK)
+        else:
+            self.abandon(context)
+
+    def abandon(self, context: _Context) -> None:
+        """End a call whose caller has left: its deadline has passed, or it cancelled."""
+        remaining_s = context.time_remaining()
+        self._end(_DEADLINE_EXCEEDED if remaining_s is not None and remaining_s <= 0 else _CANCELLED)
+
+    def refusal(self, error: BaseException, **fields: logs.Field) -> RequestError:
+        """Count and log what goes wrong, and turn what is no refusal into an INTERNAL.
+
+        Args:
+            error: What was raised. A panic of a native library is a BaseException, and ends its call alone.
+            fields: More fields for the log line.
+        """
+        if isinstance(error, RequestError):
+            refused = error
+            _log.info(
+                "refused",
+                method=self.method_name,
+                reason=refused.reason,
+                request_id=self.request_id,
+                **fields,
+            )
+        else:
+            refused = InternalFault()
+            _log.error(
+                "a call failed", error=error, method=self.method_name, request_id=self.request_id, **fields
+            )
+        if isinstance(refused, InternalFault):
+            refused.metadata["request_id"] = self.request_id
+        self.metrics.refused(refused.reason)
+        return refused
+
+    def fail(self, context: grpc.ServicerContext, error: BaseException) -> RequestError:
+        """End the call with an error: status and trailing metadata are set, the caller sends them."""
+        refused = self.refusal(error)
+        context.set_trailing_metadata((*error_trailer(refused), *self._trailer()))
+        self._end(code_number(refused.reason))
+        return refused
+
+    def _trailer(self) -> Metadata:
+        trailer: Metadata = ((REQUEST_ID_KEY, self.request_id),)
+        if self._scope.fingerprint:
+            trailer += ((FINGERPRINT_KEY, self._scope.fingerprint),)
+        return trailer
+
+    def _end(self, code: int) -> None:
+        self._tally.handled(code)
+        if _log.is_debug():
+            _log.debug("handled", method=self.method_name, code=code, request_id=self.request_id)

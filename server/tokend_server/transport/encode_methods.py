@@ -1,0 +1,150 @@
+"""Encode, BatchEncode, StreamEncode and CountTokens: proto to domain and back, nothing else."""
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+from tokend.v1 import tokenizer_service_pb2 as pb
+from tokend.v1 import types_pb2
+from tokend_server.engine.offsets import OffsetUnit
+from tokend_server.engine.reference import Encoded, EncodeOptions
+from tokend_server.errors import InvalidOption
+from tokend_server.service.encode import EncodedBatch, EncodeService
+from tokend_server.service.usage import Usage
+from tokend_server.transport.calls import Call
+from tokend_server.transport.options import EncodeOptionsReader, is_packed
+from tokend_server.transport.status import error_message
+
+__all__ = ["EncodeMethods"]
+
+
+class EncodeMethods:
+    """The methods that turn text into ids."""
+
+    def __init__(self, service: EncodeService, options: EncodeOptionsReader) -> None:
+        self._service = service
+        self._options = options
+        self._fingerprint = service.tokenizer.fingerprint
+
+    def encode(self, request: pb.EncodeRequest) -> tuple[pb.EncodeResponse, Usage]:
+        """Answer Encode."""
+        options = self._options.read(request.options)
+        packed = is_packed(request.options)
+        batch = self._service.encode(
+            [request.text],
+            [request.pair] if request.HasField("pair") else None,
+            options,
+            expected_fingerprint=request.options.expected_fingerprint,
+            single=True,
+        )
+        response = pb.EncodeResponse(fingerprint=self._fingerprint)
+        _fill(response.encoding, batch.encodings[0], options, packed=packed)
+        return response, batch.usage
+
+    def batch_encode(
+        self, request: pb.BatchEncodeRequest | pb.StreamEncodeRequest
+    ) -> tuple[pb.BatchEncodeResponse, Usage]:
+        """Answer BatchEncode, or one batch of a StreamEncode."""
+        options = self._options.read(request.options)
+        packed = is_packed(request.options)
+        if packed and (options.offsets is not OffsetUnit.NONE or options.include_tokens):
+            field = "include_tokens" if options.include_tokens else "offsets"
+            raise InvalidOption(field, "set", "packed ids come without it in a batch; ask for id_format LIST")
+        batch = self._service.encode(
+            request.texts,
+            request.pairs or None,
+            options,
+            expected_fingerprint=request.options.expected_fingerprint,
+        )
+        response = pb.BatchEncodeResponse(fingerprint=self._fingerprint)
+        if packed:
+            _fill_packed(response, batch, truncated=options.truncation is not None)
+        else:
+            for encoded in batch.encodings:
+                _fill(response.encodings.add(), encoded, options, packed=False)
+        return response, batch.usage
+
+    def count_tokens(self, request: pb.CountTokensRequest) -> tuple[pb.CountTokensResponse, Usage]:
+        """Answer CountTokens."""
+        options = self._options.read(request.options)
+        if options.offsets is not OffsetUnit.NONE or options.include_tokens:
+            field = "include_tokens" if options.include_tokens else "offsets"
+            raise InvalidOption(field, "set", "counts come alone; ask Encode or BatchEncode for it")
+        counted = self._service.count(
+            request.texts,
+            options,
+            stop_after=request.stop_after,
+            expected_fingerprint=request.options.expected_fingerprint,
+        )
+        response = pb.CountTokensResponse(
+            counts=counted.counts, total=counted.total, stopped=counted.stopped, fingerprint=self._fingerprint
+        )
+        return response, counted.usage
+
+    def open_stream(self, call: Call) -> "StreamEncodeSession":
+        """Begin a StreamEncode."""
+        return StreamEncodeSession(self, call)
+
+
+class StreamEncodeSession:
+    """One StreamEncode: a batch in, its answer out; what is wrong with a batch is its own answer."""
+
+    def __init__(self, methods: EncodeMethods, call: Call) -> None:
+        self._methods = methods
+        self._call = call
+
+    def answer(self, request: pb.StreamEncodeRequest) -> pb.StreamEncodeResponse:
+        """Encode one batch."""
+        response = pb.StreamEncodeResponse(batch_id=request.batch_id)
+        try:
+            result, usage = self._methods.batch_encode(request)
+            response.result.CopyFrom(result)
+            self._call.check_reply(response)
+        except BaseException as error:  # noqa: BLE001 (a native panic is its batch's error alone)
+            response.error.CopyFrom(error_message(self._call.refusal(error, batch_id=request.batch_id)))
+        else:
+            self._call.observe(usage)
+        return response
+
+    def finish(self) -> None:
+        """Have nothing more to say: every batch is answered."""
+
+    def drain(self) -> bool:
+        """Begin no new batch; between messages none is open."""
+        return True
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def _fill(target: types_pb2.Encoding, encoded: Encoded, options: EncodeOptions, *, packed: bool) -> None:
+    if packed:
+        target.packed_ids = _pack(encoded.ids)
+    else:
+        target.ids.extend(encoded.ids)
+    target.token_count = len(encoded.ids)
+    target.total_token_count = encoded.total_token_count
+    target.special_text_count = encoded.special_text_count
+    if encoded.starts is not None and encoded.ends is not None:
+        target.starts.extend(encoded.starts)
+        target.ends.extend(encoded.ends)
+    if encoded.tokens is not None and options.include_tokens:
+        target.tokens.extend(encoded.tokens)
+    if encoded.type_ids is not None:
+        target.type_ids.extend(encoded.type_ids)
+
+
+def _fill_packed(target: pb.BatchEncodeResponse, batch: EncodedBatch, *, truncated: bool) -> None:
+    target.packed_ids = b"".join([_pack(encoded.ids) for encoded in batch.encodings])
+    target.token_counts.extend([len(encoded.ids) for encoded in batch.encodings])
+    if truncated:
+        target.total_token_counts.extend([encoded.total_token_count for encoded in batch.encodings])
+    if batch.usage.special_texts:
+        target.special_text_counts.extend([encoded.special_text_count for encoded in batch.encodings])
+
+
+def _pack(ids: Sequence[int]) -> bytes:
+    packed = array("I", ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()

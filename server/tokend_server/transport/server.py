@@ -1,0 +1,105 @@
+"""The gRPC server itself: its port, its options, its threads, its way of stopping."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from tokend_server.config import Address
+from tokend_server.metrics import Metrics
+from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
+
+__all__ = ["GrpcServer"]
+
+# Above gRPC's own default of 1,000 it refuses bursts of new streams.
+_MAX_PENDING_REQUESTS = 16_384
+# One hard limit: between a soft and a hard one gRPC refuses at random.
+_MAX_METADATA_BYTES = 16_384
+# A client may ping each 10 s, as many do; gRPC's default of 5 minutes would end its connection.
+_MIN_PING_INTERVAL_MS = 5_000
+# Health checks are answered beside the calls, however many of these wait for a thread.
+_HEALTH_THREADS = 2
+
+
+class GrpcServer:
+    """One gRPC server on one port, with health and reflection beside the service."""
+
+    def __init__(
+        self,
+        address: Address,
+        router: Router,
+        metrics: Metrics,
+        *,
+        unary_threads: int,
+        max_message_bytes: int,
+        share_port: bool,
+    ) -> None:
+        """Bind the port.
+
+        Args:
+            address: Where to listen; port 0 takes a free one.
+            router: Makes the handlers of our own service.
+            metrics: Counts the calls that nothing serves.
+            unary_threads: Threads for unary calls.
+            max_message_bytes: Largest message, either way.
+            share_port: Let other servers listen on the same port.
+
+        Raises:
+            OSError: The address cannot be bound.
+        """
+        self._server = grpc.server(
+            ThreadPoolExecutor(unary_threads, thread_name_prefix="tokend-unary"),
+            options=[
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", max_message_bytes),
+                ("grpc.so_reuseport", int(share_port)),
+                ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
+                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+        )
+        self._server.add_generic_rpc_handlers((router,))
+        self._health = health.HealthServicer(
+            experimental_thread_pool=ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="tokend-health")
+        )
+        self._health_names = ("", SERVICE.full_name)
+        self.set_serving(serving=False)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (
+                SERVICE.full_name,
+                health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+                reflection.SERVICE_NAME,
+            ),
+            self._server,
+        )
+        self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))
+        try:
+            port = self._server.add_insecure_port(str(address))
+        except RuntimeError:
+            raise OSError(
+                f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's"
+            ) from None
+        self.address = Address(host=address.host, port=port)
+
+    def start(self) -> None:
+        """Listen; calls are answered as admission lets them in."""
+        self._server.start()
+
+    def set_serving(self, *, serving: bool) -> None:
+        """Tell `grpc.health.v1`, for the whole server and for the service by name."""
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for name in self._health_names:
+            self._health.set(name, status)
+
+    def stop(self, grace_s: float) -> None:
+        """Take no new call, let those in flight end, and cancel what is left after the grace time."""
+        self._health.enter_graceful_shutdown()
+        done: Any = self._server.stop(grace_s)
+        done.wait()

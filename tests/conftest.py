@@ -1,0 +1,62 @@
+"""Fixtures that every test may use: tokenizers by name, and real servers that live as long as the session."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.servers import RunningServer
+
+from tokend_server.engine.frozen import FrozenTokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Write a tokenizer.json once and give its path; the same JSON gives the same path."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    paths: dict[str, Path] = {}
+
+    def write(tokenizer_json: str) -> Path:
+        if tokenizer_json not in paths:
+            path = folder / f"small-{len(paths)}.json"
+            path.write_text(tokenizer_json, encoding="utf-8")
+            paths[tokenizer_json] = path
+        return paths[tokenizer_json]
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def frozen(tokenizer_file: Callable[[str], Path]) -> Callable[..., FrozenTokenizer]:
+    """Load a tokenizer.json, given as text, as the server loads it; once for the session."""
+    loaded: dict[tuple[str, tuple[str, ...]], FrozenTokenizer] = {}
+
+    def load(tokenizer_json: str, *control_tokens: str) -> FrozenTokenizer:
+        key = (tokenizer_json, control_tokens)
+        if key not in loaded:
+            loaded[key] = FrozenTokenizer.load(tokenizer_file(tokenizer_json), control_tokens=control_tokens)
+        return loaded[key]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def server_for(tokenizer_file: Callable[[str], Path]) -> Iterator[Callable[..., RunningServer]]:
+    """Start a server for a tokenizer file (a path, a JSON text, or None: the default) and flags; once a session."""
+    running: dict[tuple[object, ...], RunningServer] = {}
+
+    def start(tokenizer: Path | str | None = None, *flags: str) -> RunningServer:
+        path = tokenizer_file(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        key = (path, *flags)
+        if key not in running:
+            running[key] = RunningServer("--drain-grace-s", "2", *flags, tokenizer=path)
+        return running[key]
+
+    yield start
+    codes = {key: server.stop() for key, server in running.items()}
+    assert set(codes.values()) <= {0}, codes
+
+
+@pytest.fixture(scope="session")
+def server(server_for: Callable[..., RunningServer]) -> RunningServer:
+    """A server on the embedded default tokenizer."""
+    return server_for()

@@ -1,0 +1,83 @@
+"""Real servers in processes of their own, for tests: started on free ports, stopped by their own process."""
+
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+READY_WITHIN_S = 60
+
+
+class RunningServer:
+    """One `python -m tokend_server serve`; `grpc` and `ops` are its addresses."""
+
+    def __init__(self, *flags: str, tokenizer: Path | None = None, env: dict[str, str] | None = None) -> None:
+        chosen = () if tokenizer is None else ("--tokenizer", str(tokenizer))
+        self.process = subprocess.Popen(
+            [*SERVE, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", *chosen, *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        self.stderr_lines: list[str] = []
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
+        timer = threading.Timer(READY_WITHIN_S, self.process.kill)
+        timer.start()
+        self.ready_line = self.process.stdout.readline().strip()
+        timer.cancel()
+        if not self.ready_line.startswith("tokend ready "):
+            self.process.kill()
+            self.process.wait()
+            self._reader.join()
+            raise AssertionError("the server did not start: " + "".join(self.stderr_lines))
+        facts = dict(part.split("=", 1) for part in self.ready_line.split()[2:])
+        self.grpc, self.ops, self.facts = facts["grpc"], facts["ops"], facts
+
+    def _read_stderr(self) -> None:
+        self.stderr_lines.extend(self.process.stderr)
+
+    def get(self, path: str) -> str:
+        """Fetch a page of the ops port."""
+        with urllib.request.urlopen(f"http://{self.ops}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Read one sample of /metrics; the labels given must match."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        for family in text_string_to_metric_families(self.get("/metrics")):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return sample.value
+        raise AssertionError(f"no sample {name} {labels}")
+
+    def stop(self, within_s: float = 30) -> int:
+        """SIGTERM and wait; gives the exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self._reader.join()
+            self.process.stdout.close()
+            self.process.stderr.close()
+
+
+SERVE: Sequence[str] = (sys.executable, "-m", "tokend_server", "serve")
+
+
+def fails_to_start(*flags: str) -> tuple[int, str]:
+    """Run a server that ends by itself; gives its exit code and what it said on stderr."""
+    done = subprocess.run(
+        [*SERVE, *flags], capture_output=True, text=True, timeout=READY_WITHIN_S, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr

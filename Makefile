@@ -46,14 +46,14 @@ generate: ## make the generated code again
 	$(PYTHON) proto/generate.py
 
 zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
-	$(BIN)/python -m tests.zoo.fetch --core
+	$(BIN)/python -m tests.zoo.fetch
 
 zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference
 	$(BIN)/python -m tests.zoo.fetch --all
 	TOKEND_ZOO=full $(BIN)/python -m pytest tests/equivalence
 
 default-tokenizer: $(DEV) ## train the embedded default tokenizer again
-	$(BIN)/python server/tokend_server/data/train_default.py
+	$(BIN)/python -m tokend_server.data.train_default
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .venv-proto build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -6,7 +6,6 @@ import json
 import os
 
 import pytest
-
 from tests.tokenizers_for_tests import (
     added_token,
     bpe_model,
@@ -19,6 +18,7 @@ from tests.tokenizers_for_tests import (
     word_piece,
     write,
 )
+
 from tokend_server.engine import artifact as artifact_module
 from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact, unknown_token_of
 from tokend_server.errors import TokenizerFileError
@@ -85,7 +85,10 @@ def test_without_spec_drops_the_parsed_file_alone(tmp_path):
         (b"[]", 'no "model" object'),
         (b"{}", 'no "model" object'),
         (b'{"model": "gpt"}', 'no "model" object'),
-        (changed(byte_level_bpe(), version="2.0").encode(), 'its "version" is \'2.0\', and only "1.0" is known'),
+        (
+            changed(byte_level_bpe(), version="2.0").encode(),
+            'its "version" is \'2.0\', and only "1.0" is known',
+        ),
         (changed(byte_level_bpe(), version=None).encode(), 'its "version" is None'),
         (changed(byte_level_bpe(), decoder={"type": "Nonsense"}).encode(), "the library refuses it"),
         (tokenizer_json(bpe_model({"a": 0}, [("a", "b")])).encode(), "Token `b` out of vocabulary"),
@@ -121,7 +124,10 @@ def test_a_panic_of_the_library_at_load_is_a_refusal(tmp_path):
 @pytest.mark.parametrize(
     ("added", "reason"),
     [
-        ([added_token(262, "<|bos|>"), added_token(999, "<|end|>")], "'<|end|>' has id 999 in the file and id 263"),
+        (
+            [added_token(262, "<|bos|>"), added_token(999, "<|end|>")],
+            "'<|end|>' has id 999 in the file and id 263",
+        ),
         ([added_token(263, "<|bos|>"), added_token(262, "<|end|>")], "has id 263 in the file and id 262"),
         ([added_token(262, "<|bos|>"), added_token(263, "<|bos|>")], "has id 263 in the file and id 262"),
         ([added_token(262, "<|bos|>"), added_token(263, "")], "has id 263 in the file and no id"),

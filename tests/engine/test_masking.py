@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from tokenizers import Tokenizer
-
 from tests.tokenizers_for_tests import (
     BYTE_TO_LETTER,
     bpe_model,
@@ -15,6 +13,8 @@ from tests.tokenizers_for_tests import (
     word_level,
     word_piece,
 )
+from tokenizers import Tokenizer
+
 from tokend_server.engine.masking import masked_model, reachable_strings
 
 MARKED = tokenizer_json(

@@ -6,8 +6,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.tokenizers_for_tests import added_token, byte_level_bpe, load, unigram, write
+
 from tokend_server.engine.artifact import AddedTokenSpec, read_artifact
 from tokend_server.engine.special_tokens import TextFilter, _any_of, select_control_tokens
 from tokend_server.errors import TokenizerFileError
@@ -28,7 +28,8 @@ MARKERS = [
 
 def artifact_with(folder, contents, **options):
     added = [
-        added_token(262 + n, content, special=special, **options) for n, (content, special) in enumerate(contents)
+        added_token(262 + n, content, special=special, **options)
+        for n, (content, special) in enumerate(contents)
     ]
     return read_artifact(write(folder, byte_level_bpe(added=added, post=False)))
 
@@ -39,7 +40,11 @@ def test_special_tokens_and_those_between_bars_are_control_tokens(tmp_path):
 
 
 def test_bracketed_tokens_that_are_left_out_are_named(tmp_path):
-    assert select_control_tokens(artifact_with(tmp_path, MARKERS)).left_out == ("<think>", "[INST]", "<table>")
+    assert select_control_tokens(artifact_with(tmp_path, MARKERS)).left_out == (
+        "<think>",
+        "[INST]",
+        "<table>",
+    )
 
 
 def test_the_operator_adds_tokens_by_name_and_by_pattern(tmp_path):
@@ -56,14 +61,16 @@ def test_a_token_of_the_model_alone_can_be_named(tmp_path):
     assert select_control_tokens(artifact, ["<pad>"]).ids["<pad>"] == 7
 
 
-@pytest.mark.parametrize("item", ["<nobody>", "/<no.+body>/", "/(/", "", "/"])
+@pytest.mark.parametrize("item", ["<nobody>", "/<no.+body>/", "/(/", "", "//"])
 def test_a_setting_that_names_no_token_is_refused(tmp_path, item):
     with pytest.raises(TokenizerFileError, match=re.escape(repr(item))):
         select_control_tokens(artifact_with(tmp_path, MARKERS), [item])
 
 
 @given(
-    contents=st.lists(st.text(alphabet="<|ab>é", min_size=1, max_size=6), min_size=1, max_size=12, unique=True),
+    contents=st.lists(
+        st.text(alphabet="<|ab>é", min_size=1, max_size=6), min_size=1, max_size=12, unique=True
+    ),
     text=st.text(alphabet="<|ab>é", max_size=40),
 )
 def test_the_search_for_many_literals_finds_exactly_what_holds_one(contents, text):
@@ -90,7 +97,23 @@ NORMALIZERS = [
     {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "Prepend", "prepend": "▁"}]},
     {"type": "Sequence", "normalizers": []},
 ]
-FRAGMENTS = ["<|K|>", "<|k|>", "<|\u212a|>", "＜|K|＞", "<xKx>", "< |K|>", "q|K|>", "<", "|", "K", ">", " ", "é", "x", "e\u0301"]
+FRAGMENTS = [
+    "<|K|>",
+    "<|k|>",
+    "<|\u212a|>",
+    "＜|K|＞",
+    "<xKx>",
+    "< |K|>",
+    "q|K|>",
+    "<",
+    "|",
+    "K",
+    ">",
+    " ",
+    "é",
+    "x",
+    "e\u0301",
+]
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS, ids=json.dumps)
@@ -98,7 +121,10 @@ FRAGMENTS = ["<|K|>", "<|k|>", "<|\u212a|>", "＜|K|＞", "<xKx>", "< |K|>", "q|
 @given(parts=st.lists(st.sampled_from(FRAGMENTS), max_size=8))
 def test_the_filter_never_misses_what_the_reference_would_match(normalizer, normalized, parts):
     text = "".join(parts)
-    added = [added_token(262, "<|K|>", normalized=normalized), added_token(263, "<|e|>", normalized=normalized)]
+    added = [
+        added_token(262, "<|K|>", normalized=normalized),
+        added_token(263, "<|e|>", normalized=normalized),
+    ]
     reference = load(byte_level_bpe(added=added, post=False, normalizer=normalizer))
     tokens = [AddedTokenSpec(**entry) for entry in added]
     text_filter = TextFilter(["<|K|>", "<|e|>"], added_tokens=tokens, normalizer=normalizer)

@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from tokend_server.engine.stops import StopMatcher
 from tokend_server.errors import InvalidOption
 

@@ -21,6 +21,7 @@ from tests.tokenizers_for_tests import (
     unigram,
     word_level,
 )
+
 from tokend_server.engine.vocabulary import MAX_TOKEN_ID, Vocabulary
 from tokend_server.errors import TokenizerFileError
 
@@ -80,7 +81,11 @@ def test_id_of_finds_model_and_added_tokens():
 
 
 def test_special_is_a_test_on_the_string_and_not_on_the_id():
-    added = [added_token(2, "SPQ", normalized=True), added_token(3, "twin"), added_token(4, "plain", special=False)]
+    added = [
+        added_token(2, "SPQ", normalized=True),
+        added_token(3, "twin"),
+        added_token(4, "plain", special=False),
+    ]
     model = bpe_model({"a": 0, "twin": 1}, [])
     vocabulary = vocabulary_of(tokenizer_json(model, normalizer={"type": "Lowercase"}, added=added))
     # "twin" in the file is at 3, but the library gives the added token the id that the model has for the string.
@@ -105,7 +110,9 @@ def test_an_empty_vocabulary_is_refused():
 class TestTokenBytes:
     def test_byte_level_strings_are_bytes(self):
         vocabulary = vocabulary_of(BL())
-        assert [vocabulary.token_bytes(byte) for byte in range(256)] == [bytes((byte,)) for byte in range(256)]
+        assert [vocabulary.token_bytes(byte) for byte in range(256)] == [
+            bytes((byte,)) for byte in range(256)
+        ]
         assert vocabulary.token_bytes(258) == b" the"
         assert vocabulary.token_bytes(259) == b"\xf0\x9f"
         assert vocabulary.token_bytes(262) == b"<|bos|>"

@@ -27,7 +27,10 @@ def _files(registry: Registry, name: str, version: str, *patterns: str) -> Itera
 
 def fortunes(name: str, version: str, *files: str) -> str:
     found = _files("debian", name, version, *(f"usr/share/games/fortunes/{file}" for file in files))
-    return "".join(data.decode() for file, data in found if not file.endswith((".dat", ".u8")))
+    text = "".join(data.decode() for file, data in found if not file.endswith((".dat", ".u8")))
+    # Without terminal colours and drawn frames, which are not the language.
+    lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines(keepends=True)
+    return "".join(line for line in lines if not re.search("[\u2500-\u257f]", line))
 
 
 def manual_pages(name: str, version: str, language: str) -> str:

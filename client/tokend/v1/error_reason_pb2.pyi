@@ -65,10 +65,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_TOO_MANY_IDS: _ErrorReason.ValueType  # 3
     """ERROR_REASON_TOO_MANY_IDS happens when the id lists of one call, or of
-    one message of a stream, add up to more than `Limits.max_ids`.
-    Code: INVALID_ARGUMENT.
+    one message of a stream, add up to more than `Limits.max_ids`; in a stream
+    it ends the sequence that passes the limit. Code: INVALID_ARGUMENT.
 
-    `size` and `limit` are ids.
+    `size` is the number of ids when the limit was passed, `limit` is ids;
+    `index` (BatchDecode) is the place of the list that passed it.
 
     Example of an ErrorInfo:
 
@@ -83,12 +84,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_TOO_MANY_SEQUENCES: _ErrorReason.ValueType  # 4
     """ERROR_REASON_TOO_MANY_SEQUENCES happens when a StreamDecode would hold
-    more than `Limits.max_sequences_per_stream` sequences that were not yet
-    sent their `end`. It ends the stream: open a second one, or end
-    sequences that are done. Code: INVALID_ARGUMENT.
+    more than `Limits.max_sequences_per_stream` open sequences. The one too
+    many is refused alone, and stays refused until its `end`; a client that
+    opens as many again without an `end` loses the stream. Open a second
+    stream, or end sequences that are done. Code: INVALID_ARGUMENT.
 
-    `size` and `limit` are sequences; `index` is the place in `sequences` of
-    the one that was too many.
+    `size` and `limit` are sequences.
 
     Example of an ErrorInfo:
 
@@ -97,8 +98,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
           "domain": "tokend",
           "metadata": {
             "size": "16385",
-            "limit": "16384",
-            "index": "0"
+            "limit": "16384"
           }
         }
     """
@@ -164,8 +164,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Code: INVALID_ARGUMENT.
 
     `id` is the id; `max_id` the tokenizer's greatest id. `index` is the id's
-    place in its list (`ids`, `packed_ids` or `prompt_ids`); in BatchDecode
-    it is, as in all batch calls, the place of the list in `sequences`.
+    place in its list; `field` is `prompt_ids` where it stands there. In
+    BatchDecode `index` is, as in all batch calls, the place of the list in
+    `sequences`, and `position` the id's place in that list.
 
     Example of an ErrorInfo:
 
@@ -365,10 +366,11 @@ Example of an ErrorInfo:
 """
 ERROR_REASON_TOO_MANY_IDS: ErrorReason.ValueType  # 3
 """ERROR_REASON_TOO_MANY_IDS happens when the id lists of one call, or of
-one message of a stream, add up to more than `Limits.max_ids`.
-Code: INVALID_ARGUMENT.
+one message of a stream, add up to more than `Limits.max_ids`; in a stream
+it ends the sequence that passes the limit. Code: INVALID_ARGUMENT.
 
-`size` and `limit` are ids.
+`size` is the number of ids when the limit was passed, `limit` is ids;
+`index` (BatchDecode) is the place of the list that passed it.
 
 Example of an ErrorInfo:
 
@@ -383,12 +385,12 @@ Example of an ErrorInfo:
 """
 ERROR_REASON_TOO_MANY_SEQUENCES: ErrorReason.ValueType  # 4
 """ERROR_REASON_TOO_MANY_SEQUENCES happens when a StreamDecode would hold
-more than `Limits.max_sequences_per_stream` sequences that were not yet
-sent their `end`. It ends the stream: open a second one, or end
-sequences that are done. Code: INVALID_ARGUMENT.
+more than `Limits.max_sequences_per_stream` open sequences. The one too
+many is refused alone, and stays refused until its `end`; a client that
+opens as many again without an `end` loses the stream. Open a second
+stream, or end sequences that are done. Code: INVALID_ARGUMENT.
 
-`size` and `limit` are sequences; `index` is the place in `sequences` of
-the one that was too many.
+`size` and `limit` are sequences.
 
 Example of an ErrorInfo:
 
@@ -397,8 +399,7 @@ Example of an ErrorInfo:
       "domain": "tokend",
       "metadata": {
         "size": "16385",
-        "limit": "16384",
-        "index": "0"
+        "limit": "16384"
       }
     }
 """
@@ -464,8 +465,9 @@ below it. On a StreamDecode it ends its own sequence only.
 Code: INVALID_ARGUMENT.
 
 `id` is the id; `max_id` the tokenizer's greatest id. `index` is the id's
-place in its list (`ids`, `packed_ids` or `prompt_ids`); in BatchDecode
-it is, as in all batch calls, the place of the list in `sequences`.
+place in its list; `field` is `prompt_ids` where it stands there. In
+BatchDecode `index` is, as in all batch calls, the place of the list in
+`sequences`, and `position` the id's place in that list.
 
 Example of an ErrorInfo:
 

@@ -239,8 +239,10 @@ class TokenizerServiceServicer(object):
         that answer, an unfinished character as U+FFFD (after a stop string there
         is nothing left to send).
         - A sequence's own fault (UNKNOWN_TOKEN_ID, INVALID_OPTION,
-        TOKENIZER_MISMATCH) ends that sequence alone, with ERROR in its answer.
-        The text of the ids before the bad one is sent, and they count.
+        TOKENIZER_MISMATCH, TOO_MANY_IDS where it passes the limit of the
+        message, TOO_MANY_SEQUENCES where it is the one too many) ends that
+        sequence alone, with ERROR in its answer. The text of the ids before an
+        unknown one is sent, and they count.
         - After STOP or ERROR further inputs are answered with `ended`, the same
         `end_reason`, no text and `tokens` 0, and nothing of them is read, until
         one of them sets `end`. Then, as after END, the id is free, nothing of
@@ -251,10 +253,12 @@ class TokenizerServiceServicer(object):
         string is found, the id that completed it is the last one counted, and
         later ids of that message are not taken.
 
-        The call itself fails, with all its sequences, with TOO_MANY_SEQUENCES,
-        TOO_MANY_IDS (one message's ids), REPLY_TOO_LARGE, MALFORMED_MESSAGE, and
-        what ends any stream (authentication, overload, shutdown). A StreamDecode
-        that failed is never to be replayed blindly: its text was shown.
+        The call itself fails, with all its sequences, with MALFORMED_MESSAGE,
+        REPLY_TOO_LARGE, TOO_MANY_SEQUENCES (only where more were refused than the
+        server may remember), and what ends any stream (authentication, overload,
+        shutdown). A server that shuts down opens no new sequence, lets open ones
+        end for a time, then flushes and ends them. A StreamDecode that failed is
+        never to be replayed blindly: its text was shown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

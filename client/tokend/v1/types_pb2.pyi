@@ -1068,7 +1068,7 @@ class Limits(_message.Message):
     max_sequences_per_stream: _builtins.int
     """max_sequences_per_stream is the greatest number of sequences of one
     StreamDecode that were opened and not yet sent `end`. Default: 16,384.
-    Above: TOO_MANY_SEQUENCES, which ends the stream.
+    Above: TOO_MANY_SEQUENCES, for the sequence that is one too many.
     """
     max_streams: _builtins.int
     """max_streams is the greatest number of streams, StreamEncode and

@@ -41,6 +41,11 @@ SPECIAL_TOKENS = (
 LONGEST_TOKEN = 32
 """Bytes; keeps rulers of dashes and indentation from filling the vocabulary."""
 
+SIGN_RANGES = ((0x2010, 0x2027), (0x2030, 0x205E), (0x20A0, 0x20C0), (0x2190, 0x22FF), (0x2500, 0x25FF))
+"""Code points of punctuation, money, arrows, mathematics, boxes and shapes: rare in the sources, so each is added."""
+
+SIGN_REPEATS = 60
+
 _UPPER = r"[\p{Lu}\p{Lt}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"  # letters without case too, and the marks that belong to them
 # Spelled out instead of a case-insensitive group: engines disagree on whether that one takes U+017F for an s.
@@ -96,6 +101,7 @@ def train(texts: dict[str, str]) -> str:
         show_progress=False,
     )
     pieces = [text for language, text in texts.items() for _ in range(REPEATS.get(language, 1))]
+    pieces += ["\n".join(f"{sign} {sign}{sign}" for sign in _signs())] * SIGN_REPEATS
     # In pieces of some lines: the library counts the words of a piece at a time.
     tokenizer.train_from_iterator((part for text in pieces for part in _parts(text)), trainer)
     renumbered = Tokenizer.from_str(json.dumps(with_byte_ids(json.loads(tokenizer.to_str()))))
@@ -103,6 +109,10 @@ def train(texts: dict[str, str]) -> str:
         [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
     )
     return json.dumps(json.loads(renumbered.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _signs() -> list[str]:
+    return [chr(code) for first, last in SIGN_RANGES for code in range(first, last + 1)]
 
 
 def _parts(text: str, n_characters: int = 20_000) -> list[str]:

@@ -227,8 +227,8 @@ class TokenBytesReader:
             string: The token's string.
             added_content: Content of the added token that it is, if it is one.
         """
-        if added_content is not None and (self._byte_level or self._map is None):
-            return added_content.encode()
+        if added_content is not None:
+            string = added_content
         if self._byte_fallback and (byte := fallback_byte(string)) is not None:
             return bytes((byte,))
         if self._map is not None:
@@ -237,6 +237,8 @@ class TokenBytesReader:
             n_behind = len(self._map(["\x00", "\x01"])) - n_before
             mapped = self._map(["\x00", string, "\x01"])
             string = mapped[n_before : len(mapped) - n_behind]
+        if added_content is not None:
+            return string.encode()
         if self._byte_level:
             return byte_level_bytes(string)
         prefix = next((prefix for prefix in self._prefixes if string.startswith(prefix)), "")

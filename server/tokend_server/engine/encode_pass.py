@@ -1,7 +1,7 @@
 """One pass of one frozen instance over the items of a call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokenizers import Encoding, Tokenizer
 
@@ -11,20 +11,20 @@ from tokend_server.engine.library_calls import call_library
 from tokend_server.engine.offsets import OffsetUnit
 from tokend_server.engine.truncation import Truncation, kept_lengths, truncate_encoding
 
+# Item and Result are named tuples because thousands are made in a call: a frozen dataclass costs four times as much.
+
 __all__ = ["Item", "Result", "encode_items"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One text of a call, or pair of texts, and its place in the call."""
 
-    index: int
+    place: int
     text: str
     pair: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What one instance made of one item."""
 
     encoding: Encoding
@@ -111,7 +111,7 @@ def _encodings(
     return call_library(
         lambda batch: run(batch, add_special_tokens=options.add_special_tokens),
         texts,
-        [item.index for item in items],
+        [item.place for item in items],
     )
 
 

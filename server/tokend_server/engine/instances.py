@@ -88,7 +88,9 @@ class InstanceSet:
         Args:
             allowed: Strings out of `known` that are parsed all the same.
         """
-        key = frozenset(allowed).intersection(self._control)
+        if not allowed:
+            return self._text
+        key = frozenset(content for content in allowed if content in self._control)
         if not key:
             return self._text
         with self._lock:
@@ -106,7 +108,7 @@ class InstanceSet:
         Args:
             allowed: As for `text`. They are parsed where they stand in the text as they are written.
         """
-        key = frozenset(allowed).intersection(self._control)
+        key = frozenset(content for content in allowed if content in self._control)
         with self._lock:
             if self._masked_model is None:
                 self._masked_model = masked_model(self._artifact.data, sorted(self._reachable))

@@ -17,6 +17,8 @@ from tokend_server.errors import InvalidOption, SpecialTokenRejected
 
 __all__ = ["EncodeOptions", "Encoded", "ReferenceEncoder"]
 
+_DEFAULTS = EncodeOptions()
+
 
 class ReferenceEncoder:
     """Encodes by the reference; safe to use from several threads, and no call changes another one's answer."""
@@ -69,7 +71,7 @@ class ReferenceEncoder:
                 position counts in the text that holds it.
             InternalFault: The library panicked; `index` names the item, and the encoder stays usable.
         """
-        options = options or EncodeOptions()
+        options = options or _DEFAULTS
         items = _items(texts, pairs)
         results, special_counts = self._run(items, options)
         return [
@@ -93,7 +95,7 @@ class ReferenceEncoder:
         Raises:
             RequestError: As for `encode`.
         """
-        results, _ = self._run(_items(texts, pairs), options or EncodeOptions())
+        results, _ = self._run(_items(texts, pairs), options or _DEFAULTS)
         return [len(result.encoding) for result in results]
 
     def _run(self, items: list[Item], options: EncodeOptions) -> tuple[list[Result], list[int]]:
@@ -113,12 +115,12 @@ class ReferenceEncoder:
         results = encode_items(instance.plain, items, options, watching=instance)
         surfaced = [item for item, result in zip(items, results, strict=True) if result.surfaced]
         if surfaced:
-            looked_at = {item.index for item in suspects}
-            unseen = [item for item in surfaced if item.index not in looked_at]
+            looked_at = {item.place for item in suspects}
+            unseen = [item for item in surfaced if item.place not in looked_at]
             self._find(instance, unseen, options, special_counts)
             masked = encode_items(self._instances.masked(options.allowed_special_tokens), surfaced, options)
             for item, result in zip(surfaced, masked, strict=True):
-                results[item.index] = result
+                results[item.place] = result
         return results, special_counts
 
     def _check(self, options: EncodeOptions, *, is_pair: bool) -> None:
@@ -153,13 +155,13 @@ class ReferenceEncoder:
             return
         # Without the post-processor, which adds tokens and trims offsets.
         parse = self._instances.parse.raw.encode_batch
-        encodings = call_library(parse, [text for _, text in texts], [item.index for item, _ in texts])
+        encodings = call_library(parse, [text for _, text in texts], [item.place for item, _ in texts])
         for (item, text), encoding in zip(texts, encodings, strict=True):
             for content, start, end in self._made_by_parse(instance, text, encoding):
                 if options.policy is SpecialTokenPolicy.REJECT:
                     position = _position(content, text[start:end])
-                    raise SpecialTokenRejected(token=content, position=start + position, index=item.index)
-                special_counts[item.index] += 1
+                    raise SpecialTokenRejected(token=content, position=start + position, index=item.place)
+                special_counts[item.place] += 1
 
     def _made_by_parse(
         self, instance: TextInstance, text: str, encoding: Encoding
@@ -196,8 +198,8 @@ class ReferenceEncoder:
 def _items(texts: Sequence[str], pairs: Sequence[str] | None) -> list[Item]:
     seconds = [None] * len(texts) if pairs is None else pairs
     return [
-        Item(index=index, text=text, pair=pair)
-        for index, (text, pair) in enumerate(zip(texts, seconds, strict=True))
+        Item(place=place, text=text, pair=pair)
+        for place, (text, pair) in enumerate(zip(texts, seconds, strict=True))
     ]
 
 

@@ -121,9 +121,11 @@ class DecodeService:
             One result a list, in order.
 
         Raises:
-            RequestError: As `decode`, with the list's index in the metadata as `sequence`.
+            LimitExceeded: BATCH_TOO_LARGE for their number, TOO_MANY_IDS for all their ids together.
+            RequestError: As `decode`, with the list's place as `index` and an unknown id's place in it as `position`.
         """
         self.tokenizer.check_fingerprint(options.expected_fingerprint)
+        self.limits.check_batch_length(len(sequences))
         lists: list[Sequence[int]] = []
         n_ids = 0
         for index, (ids, packed_ids) in enumerate(sequences):
@@ -139,7 +141,7 @@ class DecodeService:
             try:
                 results.append(self._decode(given, options))
             except UnknownTokenId as error:
-                error.metadata["sequence"] = str(index)
+                error.metadata |= {"index": str(index), "position": str(error.index)}
                 raise
         return results
 

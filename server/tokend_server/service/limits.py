@@ -27,7 +27,7 @@ class Limits:
     max_text_bytes: int
     """One text in UTF-8, in bytes; each text of a pair alone."""
     max_batch_texts: int
-    """Texts in one batch; a text and its pair count as one."""
+    """Texts, or lists of ids, in one batch; a text and its pair count as one."""
     max_batch_bytes: int
     """All texts and pairs of one batch together, UTF-8, in bytes."""
     max_ids: int
@@ -57,13 +57,7 @@ class Limits:
         Raises:
             LimitExceeded: TEXT_TOO_LARGE for one text, BATCH_TOO_LARGE for their number or their sum.
         """
-        if len(texts) > self.max_batch_texts:
-            raise LimitExceeded(
-                Reason.BATCH_TOO_LARGE,
-                f"the batch has {len(texts)} texts, this server takes {self.max_batch_texts}; send smaller batches",
-                size=len(texts),
-                limit=self.max_batch_texts,
-            )
+        self.check_batch_length(len(texts))
         total_bytes = self._check_texts(texts, single=single)
         if pairs is not None:
             total_bytes += self._check_texts(pairs, single=single)
@@ -76,6 +70,20 @@ class Limits:
                 limit=self.max_batch_bytes,
             )
         return total_bytes
+
+    def check_batch_length(self, n_items: int) -> None:
+        """Refuse a batch of too many texts, or of too many lists of ids.
+
+        Raises:
+            LimitExceeded: BATCH_TOO_LARGE.
+        """
+        if n_items > self.max_batch_texts:
+            raise LimitExceeded(
+                Reason.BATCH_TOO_LARGE,
+                f"the batch has {n_items} items, this server takes {self.max_batch_texts}; send smaller batches",
+                size=n_items,
+                limit=self.max_batch_texts,
+            )
 
     def _check_texts(self, texts: Sequence[str], *, single: bool) -> int:
         total_bytes = 0

@@ -16,7 +16,7 @@ from tokend_server.engine.decoding.self_check import find_difference
 from tokend_server.engine.decoding.tables import TokenForms, dropped_ids, skip_tables
 from tokend_server.engine.decoding.text_tokens import TextTokenDecoder
 from tokend_server.engine.vocabulary import Vocabulary
-from tokend_server.errors import TokenizerFileError
+from tokend_server.errors import InternalFault, TokenizerFileError
 
 __all__ = ["build_decoder"]
 
@@ -49,6 +49,8 @@ def build_decoder(
             reason=f"the self-check failed ({difference}): ids are held and decoded at the end of the stream",
         )
         return HeldDecoder(plan, tokenizer=tokenizer, vocabulary=vocabulary)
+    except InternalFault as panic:  # the held decoder's word for it
+        raise TokenizerFileError("the library panics on its decoder") from panic
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as panic:  # a panic of the library is no Exception

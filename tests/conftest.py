@@ -1,12 +1,21 @@
 """Fixtures that every test may use: tokenizers by name, and real servers that live as long as the session."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.servers import RunningServer
 
 from tokend_server.engine.frozen import FrozenTokenizer
+
+# No deadlines: these machines are shared, and a slow example is no fault. CI tries the same examples each time, so
+# that a red run can be had again; `make fuzz` is for finding new ones.
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("local", deadline=None, suppress_health_check=_QUIET)
+settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 @pytest.fixture(scope="session")

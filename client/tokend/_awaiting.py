@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from itertools import count
+from itertools import count, islice
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -21,6 +21,10 @@ from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import tokenizer_service_pb2_grpc
 
 __all__ = ["AwaitingStream", "AwaitingTransport", "ReadyIds", "as_async"]
+
+# What grpc.aio makes of the status when a call ends while a message is being written: the true one is lost. The
+# usual cause is a server that goes away.
+_LOST_STATUS = "Internal error from Core"
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
@@ -64,7 +68,9 @@ class AwaitingStream(Generic[Answer]):
         except asyncio.CancelledError:
             if _cancelled_from_outside():
                 raise
-        except grpc.RpcError as error:
+        except grpc.aio.AioRpcError as error:
+            if error.details() == _LOST_STATUS:
+                raise errors.UnavailableError("the stream broke while a message was on its way") from error
             raise error_of_call(error) from error
         raise errors.CallCancelledError("the client was closed during the call")
 
@@ -182,6 +188,7 @@ class _Feed:
         self._batches = batches
         self._window = window
         self._has_more = True
+        self._resuming = False
         self.stream: AwaitingStream[service_pb2.StreamEncodeResponse] | None = None
         self.failure: Exception | None = None
 
@@ -198,15 +205,20 @@ class _Feed:
             self._window.unanswered.append(batch)
             if self.stream is None:
                 self.stream = self._transport.open_stream("StreamEncode")
-            self.stream.send(self._window.request(batch))
+            if not self._resuming:
+                self.stream.send(self._window.request(batch))
 
     async def receive(self, timeout_s: float | None) -> service_pb2.StreamEncodeResponse:
-        """Waits for the next answer, on a new call if the old one broke."""
+        """Waits for the next answer, on a new call if the old one broke.
+
+        A new call gets the oldest batch alone, and the others once that one is answered: a server that just came
+        back is not flooded, and one that refuses the call is heard.
+        """
         while True:
             if self.stream is None:
                 self.stream = self._transport.open_stream("StreamEncode")
-                for batch in self._window.unanswered:
-                    self.stream.send(self._window.request(batch))
+                self._resuming = True
+                self.stream.send(self._window.request(self._window.unanswered[0]))
             try:
                 answer = await self.stream.receive(timeout_s)
             except errors.UnavailableError as error:
@@ -216,6 +228,10 @@ class _Feed:
                 continue
             if answer is None:
                 raise errors.InternalError("the server ended the stream before it had answered every batch")
+            if self._resuming:
+                self._resuming = False
+                for batch in islice(self._window.unanswered, 1, None):
+                    self.stream.send(self._window.request(batch))
             return answer
 
 

@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -186,6 +186,7 @@ class _Feed:
         self._batches = batches
         self._window = window
         self._has_more = True
+        self._resuming = False
         self.stream: BlockingStream[service_pb2.StreamEncodeResponse] | None = None
         self.failure: Exception | None = None
 
@@ -202,15 +203,20 @@ class _Feed:
             self._window.unanswered.append(batch)
             if self.stream is None:
                 self.stream = self._transport.open_stream("StreamEncode")
-            self.stream.send(self._window.request(batch))
+            if not self._resuming:
+                self.stream.send(self._window.request(batch))
 
     def receive(self, timeout_s: float | None) -> service_pb2.StreamEncodeResponse:
-        """Waits for the next answer, on a new call if the old one broke."""
+        """Waits for the next answer, on a new call if the old one broke.
+
+        A new call gets the oldest batch alone, and the others once that one is answered: a server that just came
+        back is not flooded, and one that refuses the call is heard.
+        """
         while True:
             if self.stream is None:
                 self.stream = self._transport.open_stream("StreamEncode")
-                for batch in self._window.unanswered:
-                    self.stream.send(self._window.request(batch))
+                self._resuming = True
+                self.stream.send(self._window.request(self._window.unanswered[0]))
             try:
                 answer = self.stream.receive(timeout_s)
             except errors.UnavailableError as error:
@@ -220,4 +226,8 @@ class _Feed:
                 continue
             if answer is None:
                 raise errors.InternalError("the server ended the stream before it had answered every batch")
+            if self._resuming:
+                self._resuming = False
+                for batch in islice(self._window.unanswered, 1, None):
+                    self.stream.send(self._window.request(batch))
             return answer

@@ -1,6 +1,7 @@
 """The client for asyncio: the same methods as `Client`, awaited."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -124,10 +125,11 @@ class AsyncClient:
         batch_texts, batch_bytes, in_flight = sizes
         cutter = self._settings.cutter(batch_texts, batch_bytes)
         batches: AsyncIterator[Batch] = cut_async_batches(as_async(texts), cutter)
-        async for encoded in self._transport.encode_batches(
-            batches, self._settings.window(encoding, in_flight), timeout
-        ):
-            yield encoded
+        window = self._settings.window(encoding, in_flight)
+        # Closed with this generator and not whenever it is collected: the call ends at once.
+        async with aclosing(self._transport.encode_batches(batches, window, timeout)) as encodings:
+            async for encoded in encodings:
+                yield encoded
 
     async def count(
         self,

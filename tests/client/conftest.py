@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.servers import RunningServer
-from tests.tokenizers_for_tests import byte_level_bpe
 
 import tokend
+from tests.servers import RunningServer
+from tests.tokenizers_for_tests import byte_level_bpe
 
 
 class Awaited:

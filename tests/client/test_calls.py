@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.servers import RunningServer
-from tests.tokenizers_for_tests import byte_level_bpe, unigram, word_piece
 
 import tokend
+from tests.servers import RunningServer
+from tests.tokenizers_for_tests import byte_level_bpe, unigram, word_piece
 
 Connect = Callable[..., Any]
 BOS = 262

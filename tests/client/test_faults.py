@@ -9,9 +9,9 @@ import grpc
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
-from tests.client.scripted_server import FINGERPRINT, Fault, ScriptedServer
 
 import tokend
+from tests.client.scripted_server import FINGERPRINT, Fault, ScriptedServer
 
 Connect = Callable[..., Any]
 
@@ -133,6 +133,17 @@ def test_an_encode_stream_resumes_from_the_first_batch_without_an_answer(
     assert [bytes(one.ids).decode() for one in encoded] == texts
     assert scripted.calls == ["StreamEncode"] * 4
     assert scripted.batches == list(range(0, 20, 2)), "a batch that was answered went out again"
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
+def test_a_stream_that_is_refused_says_why_though_messages_were_on_their_way(
+    scripted: ScriptedServer, connect: Connect, code: grpc.StatusCode
+) -> None:
+    scripted.faults = [Fault(code=code) for _ in range(10)]
+    client = connect(scripted.start())
+    with pytest.raises(tokend.TokendError) as raised:
+        list(client.encode_stream(["text"] * 100, batch_texts=1))
+    assert raised.value.code is code
 
 
 def test_an_encode_stream_gives_up_on_a_server_that_stays_away(

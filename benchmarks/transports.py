@@ -66,7 +66,7 @@ class ThreadForEach(ThreadPoolExecutor):
 
 def register(server: Any, unary: Any, stream: Any) -> int:  # noqa: ANN401 (grpc.Server and grpc.aio.Server share no type)
     """Add the echo methods to a server of either kind, and bind a free port."""
-    handlers = {
+    handlers: dict[str, Any] = {
         "Unary": grpc.unary_unary_rpc_method_handler(unary),
         "Stream": grpc.stream_stream_rpc_method_handler(stream),
     }
@@ -175,10 +175,10 @@ async def opened(port: int, method: str, n: int) -> AsyncIterator[list[Callable[
     """Open a channel and give `n` functions, each of which makes one round trip."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         if method == "unary":
-            call = channel.unary_unary(f"/{_SERVICE}/Unary")
+            call: Any = channel.unary_unary(f"/{_SERVICE}/Unary")
             yield [lambda: call(bytes(UNARY_BYTES))] * n
             return
-        open_stream = channel.stream_stream(f"/{_SERVICE}/Stream")
+        open_stream: Any = channel.stream_stream(f"/{_SERVICE}/Stream")
         streams = [open_stream() for _ in range(n)]
 
         async def once(stream: Any) -> None:  # noqa: ANN401 (grpc.aio's are untyped)

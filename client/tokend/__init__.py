@@ -7,8 +7,9 @@ from tokend._arguments import Ids
 from tokend._channel import Tls
 from tokend._matrix import Padded, pad
 from tokend._version import __version__
-from tokend.aio import AsyncClient, AsyncDecoder
-from tokend.client import Client, Decoder
+from tokend.aio import AsyncClient
+from tokend.client import Client
+from tokend.decoders import AsyncDecoder, Decoder
 from tokend.errors import (
     CallCancelledError,
     DeadlineExceededError,

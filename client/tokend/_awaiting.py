@@ -1,7 +1,7 @@
 """Awaiting transport: runs programs and streams on grpc.aio channels, for `AsyncClient`."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import count, islice
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +10,6 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from tokend import errors
-from tokend._arguments import packed_item
 from tokend._batches import Batch
 from tokend._calls import Program
 from tokend._channel import ConnectionSettings
@@ -20,7 +19,7 @@ from tokend.results import Encoded
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import tokenizer_service_pb2_grpc
 
-__all__ = ["AwaitingStream", "AwaitingTransport", "ReadyIds", "as_async"]
+__all__ = ["AwaitingStream", "AwaitingTransport"]
 
 # What grpc.aio makes of the status when a call ends while a message is being written: the true one is lost. The
 # usual cause is a server that goes away.
@@ -137,7 +136,7 @@ class AwaitingTransport:
 
     async def encode_batches(
         self, batches: AsyncIterator[Batch], window: EncodeWindow, timeout_s: float | None
-    ) -> AsyncIterator[Encoded]:
+    ) -> AsyncGenerator[Encoded, None]:
         """Sends batches ahead of their answers and yields the encodings in order.
 
         Batches are drawn only while the window has room. An exception of the iterator is raised as it is, after the
@@ -235,68 +234,7 @@ class _Feed:
             return answer
 
 
-class ReadyIds:
-    """Draws ids from an async iterable ahead of need, and hands out all that have come, joined.
-
-    While the server works on one message the next ids gather here, so that a stream that falls behind sends
-    fewer and larger messages. It never waits for more than one id, and never draws more than 1,024 items ahead.
-    """
-
-    _AHEAD = 1024
-
-    def __init__(self, ids: AsyncIterable[Any]) -> None:
-        self._ids = ids
-        self._ready: list[bytes] = []
-        self._changed = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._task = asyncio.ensure_future(self._draw())
-        self._task.add_done_callback(lambda _: self._changed.set())
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._ready:
-            if self._task.done():
-                self._task.result()  # raises the caller's own exception
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
-        joined = b"".join(self._ready)
-        self._ready.clear()
-        self._has_room.set()
-        return joined
-
-    async def close(self) -> None:
-        """Stops drawing."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.exception()  # looked at, so that the loop does not report it as lost
-
-    async def _draw(self) -> None:
-        position = 0
-        async for item in self._ids:
-            packed = packed_item(item, position)
-            position += len(packed) // 4
-            self._ready.append(packed)
-            self._changed.set()
-            if len(self._ready) >= self._AHEAD:
-                self._has_room.clear()
-                await self._has_room.wait()
-
-
 def _cancelled_from_outside() -> bool:
     # gRPC raises CancelledError for a call that close() ended, too; only a task that someone cancels may see it.
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-async def as_async(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Goes through a plain or an async iterable."""
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-        return
-    for item in items:
-        yield item

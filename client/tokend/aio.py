@@ -1,22 +1,22 @@
 """The client for asyncio: the same methods as `Client`, awaited."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Self, Unpack
 
 from tokend import _calls
-from tokend._arguments import Ids, id_chunks, packed_item
-from tokend._awaiting import AwaitingStream, AwaitingTransport, ReadyIds, as_async
+from tokend._arguments import Ids
+from tokend._awaiting import AwaitingTransport
 from tokend._batches import Batch, cut_async_batches
 from tokend._channel import Tls
-from tokend._decode_sequence import DecodeSequence
+from tokend._ready_ids import as_async
 from tokend._requests import EncodeSettings
 from tokend._settings import ClientSettings
-from tokend.errors import TokendError, TooLargeError
+from tokend.decoders import AsyncDecoder
+from tokend.errors import TooLargeError
 from tokend.options import DecodeOptions, EncodeOptions
 from tokend.results import Counts, Decoded, Encoded, TokenInfo, TokenizerFile, TokenizerInfo
-from tokend.v1 import tokenizer_service_pb2 as service_pb2
 
 __all__ = ["AsyncClient", "AsyncDecoder"]
 
@@ -103,7 +103,7 @@ class AsyncClient:
         in_flight: int = 8,
         timeout_s: float | None = None,
         **options: Unpack[EncodeOptions],
-    ) -> AsyncIterator[Encoded]:
+    ) -> AsyncGenerator[Encoded, None]:
         """Turns any amount of text into ids: one `Encoded` a text, in order; see `Client.encode_stream`.
 
         The texts may come from a plain iterable or an async one.
@@ -119,7 +119,7 @@ class AsyncClient:
         encoding: EncodeSettings,
         sizes: tuple[int, int, int],
         timeout: float | None,  # noqa: ASYNC109 (of each answer, not of the whole)
-    ) -> AsyncIterator[Encoded]:
+    ) -> AsyncGenerator[Encoded, None]:
         if self._settings.known.limits is None:
             await self._learn_limits(timeout)
         batch_texts, batch_bytes, in_flight = sizes
@@ -165,14 +165,14 @@ class AsyncClient:
         stop: Iterable[str] = (),
         timeout_s: float | None = None,
         **options: Unpack[DecodeOptions],
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         """Turns ids into text as they come; see `Client.decode_stream`.
 
         The ids may come from a plain iterable or an async one. An async one is drawn from in a task of its own, up
         to 1,024 items ahead: what has come while a message was on its way goes into the next one, together.
         """
         decoder = self.decoder(prompt_ids=prompt_ids, stop=stop, timeout_s=timeout_s, **options)
-        return decoder._pieces(ids)  # noqa: SLF001 (one module)
+        return decoder.pieces(ids)
 
     def decoder(
         self,
@@ -181,7 +181,7 @@ class AsyncClient:
         stop: Iterable[str] = (),
         timeout_s: float | None = None,
         **options: Unpack[DecodeOptions],
-    ) -> "AsyncDecoder":
+    ) -> AsyncDecoder:
         """Opens a session that takes ids and gives their text; the arguments are those of `decode_stream`."""
         return AsyncDecoder(
             self._transport,
@@ -226,96 +226,3 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"AsyncClient({self._settings.connection.target!r})"
-
-
-class AsyncDecoder(DecodeSequence):
-    """One streamed sequence: ids in, text out. Made by `AsyncClient.decoder`; for one task at a time.
-
-    The call opens with the first ids. Leaving the context without `finish` ends it at once.
-    """
-
-    def __init__(
-        self,
-        transport: AwaitingTransport,
-        *,
-        timeout_s: float | None,
-        prompt_ids: Ids,
-        stop: Iterable[str],
-        keywords: DecodeOptions,
-        fingerprint: str | None,
-    ) -> None:
-        super().__init__(prompt_ids=prompt_ids, stop=stop, keywords=keywords, fingerprint=fingerprint)
-        self._transport = transport
-        self._timeout_s = timeout_s
-        self._stream: AwaitingStream[service_pb2.StreamDecodeResponse] | None = None
-
-    async def push(self, ids: int | Ids) -> str:
-        """Sends an id, or a list of ids, and returns the text that they complete; see `Decoder.push`."""
-        return await self._push(packed_item(ids, 0))
-
-    async def finish(self) -> str:
-        """Ends the sequence and returns the text that was held back; the empty text if there is none."""
-        if self._finished:
-            return ""
-        is_open, text = self._takes_ids(), ""
-        if self._stream is not None:
-            self._half_closed = True
-            self._stream.half_close()
-            if is_open:
-                text = await self._receive(self._stream)
-            await self._stream.wait_for_end(self._timeout_s)
-        await self.close()
-        return text
-
-    async def close(self) -> None:
-        """Ends the call at once, without the text that is held back; may be repeated."""
-        self._finished = True
-        if self._stream is not None:
-            self._stream.close()
-
-    async def _push(self, packed: bytes) -> str:
-        if not self._takes_ids():
-            return ""
-        if self._stream is None:
-            self._stream = self._transport.open_stream("StreamDecode")
-        self._stream.send(self._request(packed))
-        return await self._receive(self._stream)
-
-    async def _receive(self, stream: AwaitingStream[service_pb2.StreamDecodeResponse]) -> str:
-        try:
-            return self._take(await stream.receive(self._timeout_s))
-        except TokendError as error:
-            self._fail(error)
-            raise
-
-    async def _pieces(
-        self, ids: Iterable[int] | Iterable[Ids] | AsyncIterable[int] | AsyncIterable[Ids]
-    ) -> AsyncIterator[str]:
-        ready = ReadyIds(ids) if isinstance(ids, AsyncIterable) else None
-        try:
-            async for packed in as_async(id_chunks(ids)) if ready is None else ready:
-                try:
-                    text = await self._push(packed)
-                except TokendError as error:
-                    if error.text_before_error:
-                        yield error.text_before_error
-                    raise
-                if text:
-                    yield text
-                if self.ended:
-                    break
-            text = await self.finish()
-            if text:
-                yield text
-        finally:
-            await self.close()
-            if ready is not None:
-                await ready.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -1,21 +1,20 @@
 """The client for threads: blocking calls."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from tokend import _calls
-from tokend._arguments import Ids, id_chunks, packed_item
+from tokend._arguments import Ids
 from tokend._batches import Batch, cut_batches
-from tokend._blocking import BlockingStream, BlockingTransport
+from tokend._blocking import BlockingTransport
 from tokend._channel import Tls
-from tokend._decode_sequence import DecodeSequence
 from tokend._requests import EncodeSettings
 from tokend._settings import ClientSettings
-from tokend.errors import TokendError, TooLargeError
+from tokend.decoders import Decoder
+from tokend.errors import TooLargeError
 from tokend.options import DecodeOptions, EncodeOptions
 from tokend.results import Counts, Decoded, Encoded, TokenInfo, TokenizerFile, TokenizerInfo
-from tokend.v1 import tokenizer_service_pb2 as service_pb2
 
 __all__ = ["Client", "Decoder"]
 
@@ -139,7 +138,7 @@ class Client:
         in_flight: int = 8,
         timeout_s: float | None = None,
         **options: Unpack[EncodeOptions],
-    ) -> Iterator[Encoded]:
+    ) -> Generator[Encoded, None, None]:
         """Turns any amount of text into ids: one `Encoded` a text, in order, in bounded memory.
 
         Texts are drawn from the iterable in the caller's thread, gathered into batches, and `in_flight` batches are
@@ -169,7 +168,7 @@ class Client:
         encoding: EncodeSettings,
         sizes: tuple[int, int, int],
         timeout: float | None,
-    ) -> Iterator[Encoded]:
+    ) -> Generator[Encoded, None, None]:
         if self._settings.known.limits is None:
             self._learn_limits(timeout)
         batch_texts, batch_bytes, in_flight = sizes
@@ -243,7 +242,7 @@ class Client:
         stop: Iterable[str] = (),
         timeout_s: float | None = None,
         **options: Unpack[DecodeOptions],
-    ) -> Iterator[str]:
+    ) -> Generator[str, None, None]:
         """Turns ids into text as they come; the pieces, joined, are what `decode` gives for all ids.
 
         Each id, or list of ids, that the iterable gives is sent at once and its text awaited before the next is
@@ -265,7 +264,7 @@ class Client:
             TokendError: The stream failed; the text before it was yielded.
         """
         decoder = self.decoder(prompt_ids=prompt_ids, stop=stop, timeout_s=timeout_s, **options)
-        return decoder._pieces(ids)  # noqa: SLF001 (one module)
+        return decoder.pieces(ids)
 
     def decoder(
         self,
@@ -274,7 +273,7 @@ class Client:
         stop: Iterable[str] = (),
         timeout_s: float | None = None,
         **options: Unpack[DecodeOptions],
-    ) -> "Decoder":
+    ) -> Decoder:
         """Opens a session that takes ids and gives their text; the arguments are those of `decode_stream`."""
         return Decoder(
             self._transport,
@@ -326,96 +325,3 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({self._settings.connection.target!r})"
-
-
-class Decoder(DecodeSequence):
-    """One streamed sequence: ids in, text out. Made by `Client.decoder`; for one thread at a time.
-
-    The call opens with the first ids. Leaving the context without `finish` ends it at once.
-    """
-
-    def __init__(
-        self,
-        transport: BlockingTransport,
-        *,
-        timeout_s: float | None,
-        prompt_ids: Ids,
-        stop: Iterable[str],
-        keywords: DecodeOptions,
-        fingerprint: str | None,
-    ) -> None:
-        super().__init__(prompt_ids=prompt_ids, stop=stop, keywords=keywords, fingerprint=fingerprint)
-        self._transport = transport
-        self._timeout_s = timeout_s
-        self._stream: BlockingStream[service_pb2.StreamDecodeResponse] | None = None
-
-    def push(self, ids: int | Ids) -> str:
-        """Sends an id, or a list of ids, and returns the text that they complete; often the empty text.
-
-        After a stop string nothing is sent and the empty text returned.
-
-        Raises:
-            TypeError, ValueError: A bad id, with its place, or a decoder that is finished; nothing was sent.
-            TokendError: The sequence or its stream failed; `text_before_error` is text that came with it.
-        """
-        return self._push(packed_item(ids, 0))
-
-    def finish(self) -> str:
-        """Ends the sequence and returns the text that was held back; the empty text if there is none."""
-        if self._finished:
-            return ""
-        is_open, text = self._takes_ids(), ""
-        if self._stream is not None:
-            self._half_closed = True
-            self._stream.half_close()
-            if is_open:
-                text = self._receive(self._stream)
-            self._stream.wait_for_end(self._timeout_s)
-        self.close()
-        return text
-
-    def close(self) -> None:
-        """Ends the call at once, without the text that is held back; may be repeated."""
-        self._finished = True
-        if self._stream is not None:
-            self._stream.close()
-
-    def _push(self, packed: bytes) -> str:
-        if not self._takes_ids():
-            return ""
-        if self._stream is None:
-            self._stream = self._transport.open_stream("StreamDecode")
-        self._stream.send(self._request(packed))
-        return self._receive(self._stream)
-
-    def _receive(self, stream: BlockingStream[service_pb2.StreamDecodeResponse]) -> str:
-        try:
-            return self._take(stream.receive(self._timeout_s))
-        except TokendError as error:
-            self._fail(error)
-            raise
-
-    def _pieces(self, ids: Iterable[int] | Iterable[Ids]) -> Iterator[str]:
-        with self:
-            for packed in id_chunks(ids):
-                try:
-                    text = self._push(packed)
-                except TokendError as error:
-                    if error.text_before_error:
-                        yield error.text_before_error
-                    raise
-                if text:
-                    yield text
-                if self.ended:
-                    break
-            text = self.finish()
-            if text:
-                yield text
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -53,14 +53,16 @@ class Encoded:
     """Each id's string as the vocabulary spells it; None if not asked for."""
     type_ids: list[int] | None = None
     """Each id's segment (0 the text, 1 the pair), where a pair, offsets or tokens were asked for; else None."""
-    _ids: list[list[int]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ids: list[int] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def ids(self) -> list[int]:
         """The ids as a list, made at the first use and kept."""
-        if not self._ids:
-            self._ids.append(unpacked_ids(self.packed_ids))
-        return self._ids[0]
+        ids = self._ids
+        if ids is None:
+            ids = unpacked_ids(self.packed_ids)
+            object.__setattr__(self, "_ids", ids)  # the only way into a frozen dataclass
+        return ids
 
     def numpy(self) -> "npt.NDArray[np.uint32]":
         """The ids as a read-only uint32 array, a view without a copy.

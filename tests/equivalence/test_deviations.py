@@ -125,26 +125,19 @@ def test_a_truncation_with_no_room_for_the_added_tokens_is_refused(frozen, max_t
         encode(frozen(WP()), "hello world", truncation=Truncation(max_tokens=max_tokens))
 
 
-def test_a_pair_that_has_room_for_the_added_tokens_alone_is_cut_to_them(frozen):
-    library = load(WP())
-    library.enable_truncation(3)
-    assert len(library.encode("hello world", "hello").ids) == 6, (
-        "the library does not truncate, without a word"
-    )
-    cut = encode(frozen(WP()), "hello world", "hello", truncation=Truncation(max_tokens=3))
-    assert (cut.ids, cut.total_token_count) == ([2, 3, 3], 6)
-
-
 def test_a_template_that_repeats_the_text_cannot_be_truncated(frozen):
     file = json.dumps({**json.loads(BL()), "post_processor": template("A A", "A B", {})})
-    assert encode(frozen(file), "hi").ids == load(file).encode("hi").ids == [*b"hihi"]
+    library = load(file)
+    library.enable_truncation(3)
+    assert library.encode("hi").ids == [*b"hihi"], "four ids where three were asked for"
+    assert encode(frozen(file), "hi").ids == [*b"hihi"]
     with pytest.raises(InvalidOption, match="repeats the text"):
         encode(frozen(file), "hi", truncation=Truncation(max_tokens=3))
 
 
 def test_text_without_an_unk_token_is_refused_where_the_library_raises(frozen):
     file = word_level(unk_token=None)
-    with pytest.raises(Exception, match="missing"):
+    with pytest.raises(Exception, match="Missing"):
         load(file).encode("a zz")
     with pytest.raises(InvalidOption, match="no unk token"):
         encode(frozen(file), "a zz")
@@ -217,7 +210,6 @@ def test_raw_bytes_of_an_invalid_run_are_the_tokens_own(frozen):
 def test_an_added_token_with_letters_of_the_byte_alphabet_decodes_as_in_the_library(frozen):
     assert decode(frozen(BLO()), [263]).text == load(BLO()).decode([263]) == "il\ufffdveyou"
     assert frozen(BLO()).vocabulary.token_bytes(263) == "ilÖveyou".encode()
-    assert not frozen(BLO()).round_trip.exact
 
 
 def test_prompt_text_is_not_sent_and_what_it_left_open_is_completed(frozen):

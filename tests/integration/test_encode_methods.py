@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tests.integration.wire import Stream, encode_options, little_endian, refused
-from tests.tokenizers_for_tests import word_piece
+from tests.tokenizers_for_tests import byte_level_bpe, word_level, word_piece
 
 from tokend.v1 import error_reason_pb2 as reasons
 from tokend.v1 import tokenizer_service_pb2 as pb
@@ -151,21 +151,14 @@ def test_an_added_token_that_is_no_control_token_is_parsed_under_text(encode):
     assert list(encode("a<tool>", add_special_tokens=False).ids) == [97, TOOL]
 
 
-def test_the_operator_can_name_more_control_tokens_and_another_default(wire_to, server_for, byte_server):
+def test_the_operator_can_name_more_control_tokens_and_another_default(wire_to, server_for):
     flags = ("--control-tokens", "<tool>", "--default-special-tokens", "REJECT")
-    server = server_for(byte_server_file(server_for, byte_server), *flags)
+    server = server_for(byte_level_bpe(), *flags)
     failure = refused(wire_to(server).stub.Encode, pb.EncodeRequest(text="a<tool>"))
     assert (failure.reason, failure.metadata) == (
         "SPECIAL_TOKEN_REJECTED",
         {"token": "<tool>", "position": "1"},
     )
-
-
-def byte_server_file(server_for, byte_server):
-    del server_for, byte_server
-    from tests.tokenizers_for_tests import byte_level_bpe
-
-    return byte_level_bpe()
 
 
 @pytest.mark.parametrize("method", ["Encode", "BatchEncode", "CountTokens"])
@@ -311,8 +304,6 @@ def test_a_count_refuses_what_it_does_not_send(wire, options):
 
 
 def test_a_text_that_the_vocabulary_cannot_express_is_refused_by_its_place(wire_to, server_for):
-    from tests.tokenizers_for_tests import word_level
-
     stub = wire_to(server_for(word_level(unk_token=None))).stub
     failure = refused(stub.BatchEncode, pb.BatchEncodeRequest(texts=["a b", "a stranger"]))
     assert (failure.reason, failure.metadata) == ("INVALID_OPTION", {"field": "text", "value": "1"})
@@ -377,7 +368,7 @@ def test_options_of_one_batch_do_not_reach_the_next(stream: Stream):
         ),
         (batch(7, *["a"] * 5), "BATCH_TOO_LARGE", {"size": "5", "limit": "4"}),
         (batch(7, "a", "b" * 8001), "TEXT_TOO_LARGE", {"size": "8001", "limit": "8000", "index": "1"}),
-        (batch(7, "a" * 8000, include_tokens=True, offsets=2), "REPLY_TOO_LARGE", {"limit": "65536"}),
+        (batch(7, "é" * 4000, include_tokens=True, offsets=2), "REPLY_TOO_LARGE", {"limit": "65536"}),
     ],
 )
 def test_a_bad_batch_has_its_own_error_and_the_stream_goes_on(limited, bad, reason, metadata):

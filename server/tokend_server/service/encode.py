@@ -78,7 +78,12 @@ class EncodeService:
                 f"{len(pairs)} pairs for {len(texts)} texts; send one for each text, or none",
             )
         text_bytes = self.limits.check_batch(texts, pairs, single=single)
-        encodings = self.tokenizer.encoder.encode(texts, pairs, options)
+        try:
+            encodings = self.tokenizer.encoder.encode(texts, pairs, options)
+        except RequestError as error:
+            if single:
+                error.metadata.pop("index", None)
+            raise
         return EncodedBatch(
             encodings=encodings,
             usage=Usage.of_texts(

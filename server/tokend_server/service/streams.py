@@ -179,7 +179,7 @@ class DecodeStream:
         output = SequenceOutput(sequence_id=sequence_id)
         try:
             if sequence is None:
-                sequence = self._start(start or _NOTHING)
+                sequence = self._start(start or _NOTHING, output)
                 self._sequences[sequence_id] = sequence
                 self._n_open += 1
             elif start is not None:
@@ -218,7 +218,7 @@ class DecodeStream:
         self._n_open = 0
         return outputs
 
-    def _start(self, start: SequenceStart) -> _Open:
+    def _start(self, start: SequenceStart, output: SequenceOutput) -> _Open:
         options = start.options or _DEFAULTS
         tokenizer, limits = self._service.tokenizer, self._service.limits
         if start.refusal is not None:
@@ -235,7 +235,9 @@ class DecodeStream:
         limits.check_stops(start.stop)
         self._count_ids(len(start.prompt_ids))
         try:
-            prompt_ids, _ = self._service.resolve_unknown(start.prompt_ids, options.unknown_ids)
+            prompt_ids, output.unknown_id_count = self._service.resolve_unknown(
+                start.prompt_ids, options.unknown_ids
+            )
         except UnknownTokenId as error:
             error.metadata["field"] = "prompt_ids"
             raise
@@ -264,12 +266,13 @@ class DecodeStream:
             self._push_watching(sequence, sequence.matcher, given, output)
             return
         try:
-            ids, output.unknown_id_count = self._service.resolve_unknown(given, sequence.unknown_ids)
+            ids, n_unknown = self._service.resolve_unknown(given, sequence.unknown_ids)
         except UnknownTokenId as error:
             # The ids before the bad one are good, and their text is the client's.
             output.tokens = error.index
             output.text = sequence.decoder.push(given[: output.tokens])
             raise
+        output.unknown_id_count += n_unknown
         output.tokens = len(given)
         output.text = sequence.decoder.push(ids)
 

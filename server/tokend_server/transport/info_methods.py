@@ -57,10 +57,10 @@ class InfoMethods:
             vocab_size=tokenizer.vocabulary.size,
             max_id=tokenizer.vocabulary.max_id,
             model_type=tokenizer.pipeline.model_type,
-            normalizer=tokenizer.pipeline.normalizer,
-            pre_tokenizer=tokenizer.pipeline.pre_tokenizer,
-            post_processor=tokenizer.pipeline.post_processor,
-            decoder=tokenizer.pipeline.decoder,
+            normalizer=_part(tokenizer.pipeline.normalizer),
+            pre_tokenizer=_part(tokenizer.pipeline.pre_tokenizer),
+            post_processor=_part(tokenizer.pipeline.post_processor),
+            decoder=_part(tokenizer.pipeline.decoder),
             special_tokens=self._infos(tokenizer.special_token_ids),
             control_tokens=self._infos(tokenizer.control_token_ids),
             added_token_count=len(tokenizer.vocabulary.added),
@@ -94,6 +94,11 @@ class InfoMethods:
 
     def _infos(self, token_ids: frozenset[int]) -> list[types_pb2.TokenInfo]:
         return [_token_info(self._service.describe(token_id)) for token_id in sorted(token_ids)]
+
+
+def _part(kind: str) -> str:
+    """Name a part of the file as the proto does: not at all where there is none."""
+    return "" if kind == "none" else kind
 
 
 def _token_info(described: TokenDescription) -> types_pb2.TokenInfo:

@@ -4,11 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from tokend_server.config import Address
 from tokend_server.metrics import Metrics
+from tokend_server.transport.companions import Companions
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
 
 __all__ = ["GrpcServer"]
@@ -19,8 +18,6 @@ _MAX_PENDING_REQUESTS = 16_384
 _MAX_METADATA_BYTES = 16_384
 # A client may ping each 10 s, as many do; gRPC's default of 5 minutes would end its connection.
 _MIN_PING_INTERVAL_MS = 5_000
-# Health checks are answered beside the calls, however many of these wait for a thread.
-_HEALTH_THREADS = 2
 
 
 class GrpcServer:
@@ -63,20 +60,7 @@ class GrpcServer:
             ],
         )
         self._server.add_generic_rpc_handlers((router,))
-        self._health = health.HealthServicer(
-            experimental_thread_pool=ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="tokend-health")
-        )
-        self._health_names = ("", SERVICE.full_name)
-        self.set_serving(serving=False)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (
-                SERVICE.full_name,
-                health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-                reflection.SERVICE_NAME,
-            ),
-            self._server,
-        )
+        self._companions = Companions(self._server, SERVICE.full_name)
         self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))
         try:
             port = self._server.add_insecure_port(str(address))
@@ -92,14 +76,10 @@ class GrpcServer:
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
-        for name in self._health_names:
-            self._health.set(name, status)
+        self._companions.set_serving(serving=serving)
 
     def stop(self, grace_s: float) -> None:
         """Take no new call, let those in flight end, and cancel what is left after the grace time."""
-        self._health.enter_graceful_shutdown()
         done: Any = self._server.stop(grace_s)
+        self._companions.end_streams()
         done.wait()

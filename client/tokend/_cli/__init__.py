@@ -1,0 +1,1 @@
+"""The commands of `tokend`, one module each; `tokend.cli` is the way in."""

@@ -1,0 +1,101 @@
+"""The flags that say which server to call and how, and the client that they make."""
+
+import argparse
+import os
+from pathlib import Path
+
+from tokend import Client, Tls
+from tokend._cli.failures import bad_input
+
+__all__ = ["add_connection_flags", "connect"]
+
+_DEFAULT_TARGET = "127.0.0.1:50051"
+_DEFAULT_TIMEOUT_S = "30"
+_SHA256_DIGITS = 64
+
+
+def add_connection_flags(parser: argparse.ArgumentParser) -> None:
+    """Gives a command the flags of its connection; the environment gives their defaults."""
+    group = parser.add_argument_group("server")
+    group.add_argument(
+        "--target",
+        default=os.environ.get("TOKEND_TARGET") or _DEFAULT_TARGET,
+        metavar="HOST:PORT",
+        help=f"the server (TOKEND_TARGET; default: {_DEFAULT_TARGET})",
+    )
+    group.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=os.environ.get("TOKEND_TIMEOUT_S") or _DEFAULT_TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"longest wait for an answer, inf for no limit (TOKEND_TIMEOUT_S; default: {_DEFAULT_TIMEOUT_S})",
+    )
+    group.add_argument(
+        "--expected-fingerprint",
+        type=_fingerprint,
+        metavar="SHA256",
+        help="fail if the server has another tokenizer file",
+    )
+    group.add_argument(
+        "--auth-token",
+        default=os.environ.get("TOKEND_TOKEN") or None,
+        metavar="TOKEN",
+        help="sent as a bearer token; better given as TOKEND_TOKEN, since other users see flags",
+    )
+    group.add_argument("--tls", action="store_true", help="encrypt; the other --tls flags imply it")
+    group.add_argument("--tls-ca", metavar="FILE", help="PEM of the authorities to trust")
+    group.add_argument("--tls-cert", metavar="FILE", help="PEM of the client's certificates")
+    group.add_argument("--tls-key", metavar="FILE", help="PEM of the client's key")
+    group.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
+
+
+def connect(arguments: argparse.Namespace) -> Client:
+    """The client that a command line asks for; it connects at its first call."""
+    return Client(
+        arguments.target,
+        timeout_s=arguments.timeout,
+        expected_fingerprint=arguments.expected_fingerprint,
+        token=arguments.auth_token,
+        tls=_tls(arguments),
+    )
+
+
+def _tls(arguments: argparse.Namespace) -> Tls | None:
+    given = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key, arguments.tls_server_name)
+    if not arguments.tls and not any(given):
+        return None
+    if bool(arguments.tls_cert) != bool(arguments.tls_key):
+        raise bad_input("--tls-cert and --tls-key go together: give both or neither")
+    return Tls(
+        root_certificates=_pem(arguments.tls_ca),
+        certificate_chain=_pem(arguments.tls_cert),
+        private_key=_pem(arguments.tls_key),
+        server_name=arguments.tls_server_name,
+    )
+
+
+def _pem(path: str | None) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise bad_input(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds above 0")
+    return seconds
+
+
+def _fingerprint(value: str) -> str:
+    if len(value) != _SHA256_DIGITS or not set(value.lower()) <= set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError(
+            "a sha256 of 64 hexadecimal digits is needed; `tokend info` prints it"
+        )
+    return value.lower()

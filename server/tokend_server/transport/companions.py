@@ -1,0 +1,95 @@
+"""Health and reflection: gRPC's own servicers, beside the service and out of its way."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+
+from tokend_server.transport.streaming import StreamThreads
+
+__all__ = ["Companions"]
+
+# A check costs microseconds; it must only never wait behind calls that tokenize.
+_HEALTH_THREADS = 2
+
+
+class Companions:
+    """`grpc.health.v1` and reflection on one server, each on threads of its own."""
+
+    def __init__(self, server: grpc.Server, service_name: str) -> None:
+        """Add both to a server; health says NOT_SERVING.
+
+        Args:
+            server: The server, not started yet.
+            service_name: The service that is checked by name and described.
+        """
+        self._health = health.HealthServicer()
+        self._health_names = ("", service_name)
+        self.set_serving(serving=False)
+        threads = ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="tokend-health")
+        self._watch = _Behavior(self._health.Watch, threads, non_blocking=True)
+        inquirer = reflection.ReflectionServicer(
+            (
+                service_name,
+                health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+                reflection.SERVICE_NAME,
+            )
+        )
+        self._inquiry = _Behavior(inquirer.ServerReflectionInfo, StreamThreads())
+        # The generated code reads the methods off the servicer, so each is replaced on this one.
+        vars(self._health).update(Check=_Behavior(self._health.Check, threads), Watch=self._watch)
+        vars(inquirer).update(ServerReflectionInfo=self._inquiry)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)
+
+    def set_serving(self, *, serving: bool) -> None:
+        """Tell `grpc.health.v1`, for the whole server and for the service by name."""
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for name in self._health_names:
+            self._health.set(name, status)
+
+    def end_streams(self) -> None:
+        """End every Watch and every inquiry: their clients never do, and a stop would wait for them."""
+        self._watch.end_all()
+        self._inquiry.end_all()
+
+
+class _Behavior:
+    """A method of a stock servicer on a pool of its own, whose calls can be ended from outside."""
+
+    def __init__(
+        self, answer: Callable[..., Any], pool: ThreadPoolExecutor, *, non_blocking: bool = False
+    ) -> None:
+        self._answer = answer
+        self._enders: dict[grpc.ServicerContext, Callable[[], object]] = {}
+        self._lock = threading.Lock()
+        # gRPC looks these attributes up.
+        self.experimental_thread_pool = pool
+        self.experimental_non_blocking = non_blocking
+
+    def __call__(
+        self, request: object, context: grpc.ServicerContext, send: Callable[[Any], None] | None = None
+    ) -> Any:  # noqa: ANN401 (whatever the servicer gives)
+        with self._lock:
+            self._enders[context] = context.cancel if send is None else partial(send, None)
+        if not context.add_callback(lambda: self._forget(context)):
+            self._forget(context)
+        return self._answer(request, context) if send is None else self._answer(request, context, send)
+
+    def _forget(self, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            self._enders.pop(context, None)
+
+    def end_all(self) -> None:
+        """End what is open: with OK where the servicer sends by itself, else as cancelled."""
+        with self._lock:
+            enders = list(self._enders.values())
+        for end in enders:
+            end()

@@ -57,7 +57,8 @@ def _serve(settings: Settings) -> int:
         except TokenizerFileError as error:
             app.stop()
             return _fail(str(error))
-        print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
+        if not wake.is_set():
+            print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
         wake.wait()
         app.stop()
     finally:

@@ -184,15 +184,22 @@ class TextReference:
         spec["truncation"] = spec["padding"] = None
         for entry in spec["added_tokens"]:
             entry["special"] = entry["content"] in self.kept
-        self._rename(spec["model"], [content for content in self.kept if content != reference.unk])
+        model = spec["model"]
+        held = {piece for piece, _ in model["vocab"]} if isinstance(model["vocab"], list) else set(model["vocab"])
+        renamed = [content for content in self.kept if content in held and content != reference.unk]
+        self._rename(model, renamed)
         # The renamed ones are new to the library, which numbers them after all others, so they come last.
-        spec["added_tokens"].sort(key=lambda entry: entry["content"] in self.kept)
+        spec["added_tokens"].sort(key=lambda entry: entry["content"] in renamed)
         self.tokenizer = Tokenizer.from_str(json.dumps(spec))
         self.tokenizer.encode_special_tokens = True
-        # By string, since a file whose added tokens stand in the model's vocabulary is numbered otherwise now.
-        self._file_ids = {
-            self.tokenizer.token_to_id(content): entry["id"] for content, entry in reference.added.items()
-        }
+        self._file_ids: dict[int, int] = {}
+        for content, entry in reference.added.items():
+            token_id = self.tokenizer.token_to_id(content)
+            if content in renamed:
+                assert token_id not in reference.known_ids, content
+                self._file_ids[token_id] = entry["id"]
+            else:
+                assert token_id == entry["id"], content
 
     @staticmethod
     def _rename(model: dict[str, Any], contents: list[str]) -> None:

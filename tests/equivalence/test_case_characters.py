@@ -85,7 +85,7 @@ def test_each_answer_has_what_its_bytes_complete(byte_client, streamed, ids, pie
     assert "".join(pieces) == load(BL()).decode(ids)
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(data=BYTES, chunks=st.data())
 def test_text_waits_only_while_its_bytes_are_the_beginning_of_one_character(byte_client, streamed, data, chunks):
     messages = cut(data, chunks)
@@ -94,7 +94,7 @@ def test_text_waits_only_while_its_bytes_are_the_beginning_of_one_character(byte
     assert last == bytes(data).decode(errors="replace") == byte_client.decode(data).text == load(BL()).decode(data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=100)
 @given(text=st.text(st.sampled_from(f"a {FFFD}é中🙂\u200d\u0301\ufeff"), max_size=30), chunks=st.data())
 def test_no_character_is_broken_and_none_of_a_cluster_is_lost(byte_client, streamed, text, chunks):
     pieces = streamed(byte_client, cut(list(text.encode()), chunks))
@@ -240,7 +240,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(ids=RUNS, chunks=st.data(), skip=st.booleans(), strip=st.booleans())
 def test_a_held_stream_is_always_what_the_library_decodes(connect, streamed, ids, chunks, skip, strip):
     file = BF() if strip else BF(decoder=byte_fallback_decoder(strip=False))
@@ -249,7 +249,7 @@ def test_a_held_stream_is_always_what_the_library_decodes(connect, streamed, ids
     assert text == load(file).decode(ids, skip_special_tokens=skip)
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(ids=RUNS, chunks=st.data(), skip=st.booleans())
 def test_a_prompt_stream_differs_on_invalid_runs_alone_and_loses_nothing_behind_them(
     fallback_client, streamed, ids, chunks, skip

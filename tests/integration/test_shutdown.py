@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -96,7 +95,7 @@ def test_what_is_in_flight_is_answered_and_open_streams_are_flushed(doomed: Runn
         assert ended(stream) == []
     for n, call in enumerate(calls):
         # `the`, then ` the` for each other word, then the rest of the text.
-        assert call.result(timeout=20).encoding.token_count == words + 1 + (n if n else 0)
+        assert call.result(timeout=20).encoding.token_count == words + 1 + n
     assert doomed.process.wait(GRACE_S + 8) == 0
 
 
@@ -202,7 +201,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def slow_file(tokenizer_file):
     """A vocabulary that takes the library a while to load."""
-    return tokenizer_file(word_level(["[UNK]", *(f"word{n}" for n in range(400_000))]))
+    return tokenizer_file(word_level(["[UNK]", *(f"word{n}" for n in range(150_000))]))
 
 
 def test_before_the_tokenizer_is_loaded_calls_are_told_to_come_back(slow_file):
@@ -248,11 +247,3 @@ def start_loading(path) -> tuple[str, Wire, subprocess.Popen[str]]:
     wire = Wire(target, grpc__initial_reconnect_backoff_ms=50, grpc__max_reconnect_backoff_ms=50)
     grpc.channel_ready_future(wire.channel).result(timeout=20)
     return ops, wire, process
-
-
-def test_a_signal_before_anything_else_ends_the_process():
-    process = subprocess.Popen([*SERVE, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"], text=True)
-    process.terminate()
-    # Python itself may not have come to life yet, and then dies of the signal.
-    assert process.wait(20) in {0, -signal.SIGTERM}
-    assert sys.executable in SERVE

@@ -32,26 +32,32 @@ class Admission:
         self._lock = threading.Lock()
         self.state = ServingState.LOADING
 
-    def check(self) -> None:
+    @staticmethod
+    def check(state: ServingState) -> None:
         """Admit a call, or refuse it.
 
+        Args:
+            state: The server's state when the call arrived: one that waits for a thread while a drain begins is in
+                flight, and is answered.
+
         Raises:
-            TokenizerLoading: The server does not serve yet.
-            ShuttingDown: It serves no more.
+            TokenizerLoading: The server did not serve yet.
+            ShuttingDown: It served no more.
         """
-        if self.state is ServingState.SERVING:
-            return
-        if self.state is ServingState.LOADING:
+        if state is ServingState.LOADING:
             raise TokenizerLoading
-        raise ShuttingDown
+        if state is ServingState.DRAINING:
+            raise ShuttingDown
 
     @contextmanager
     def stream(self) -> Iterator[None]:
         """Hold one place among the streams while the block runs.
 
         Raises:
+            ShuttingDown: The server drains by now, and opens no stream.
             ServerOverloaded: All places are taken.
         """
+        self.check(self.state)
         with self._lock:
             if self._n_streams >= self._max_streams:
                 raise ServerOverloaded(

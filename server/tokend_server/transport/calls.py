@@ -101,7 +101,7 @@ class Call:
     a thread without a word; then nobody ends this object, and its going counts the call as cancelled.
     """
 
-    __slots__ = ("_scope", "_tally", "method_name", "metrics", "request_id")
+    __slots__ = ("_scope", "_state_at_arrival", "_tally", "method_name", "metrics", "request_id")
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class Call:
         metadata: Sequence[tuple[str, str | bytes]],
     ) -> None:
         self._scope = scope
+        self._state_at_arrival = scope.admission.state
         self._tally = metrics.started()
         self.method_name = method_name
         self.metrics = metrics
@@ -123,10 +124,10 @@ class Call:
         """Say that a thread has taken the call up, and let it in.
 
         Raises:
-            RequestError: The server's state does not admit calls.
+            RequestError: The server's state did not admit calls when this one arrived.
         """
         self._tally.begun()
-        self._scope.admission.check()
+        self._scope.admission.check(self._state_at_arrival)
 
     def receive(self, message_type: type[_M], data: bytes) -> _M:
         """Count and read one message of the caller; raises as `parse`."""

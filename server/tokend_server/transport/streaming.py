@@ -70,12 +70,16 @@ class LiveStreams:
 
     def __init__(self) -> None:
         self._runs: set[StreamRun[Any]] = set()
+        self._draining = False
         self._changed = threading.Condition()
 
     def add(self, run: "StreamRun[Any]") -> None:
-        """Remember a stream that has begun."""
+        """Remember a stream that has begun; one that slipped in while a drain began is drained like the others."""
         with self._changed:
             self._runs.add(run)
+            draining = self._draining
+        if draining:
+            run.drain()
 
     def discard(self, run: "StreamRun[Any]") -> None:
         """Forget a stream that has ended."""
@@ -90,6 +94,8 @@ class LiveStreams:
             grace_s: How long streams with something open may go on. Streams with nothing open end at once.
         """
         deadline_s = time.monotonic() + grace_s
+        with self._changed:
+            self._draining = True
         self._each(lambda run: run.drain())
         self._wait_until(deadline_s)
         self._each(lambda run: run.expire())

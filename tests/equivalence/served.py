@@ -1,0 +1,84 @@
+"""A server in another process, as the comparisons use it: the client, the bare stub, and what it says of itself."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from tests.equivalence.reference import Reference
+from tests.servers import RunningServer
+
+import tokend
+from tokend.v1 import tokenizer_service_pb2 as pb
+from tokend.v1 import tokenizer_service_pb2_grpc as pb_grpc
+from tokend.v1 import types_pb2 as types
+
+WITHIN_S = 240
+_SIZES = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20)]
+_OPTIONS = [*_SIZES, ("grpc.enable_http_proxy", 0)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """One tokenizer, served and read."""
+
+    client: tokend.Client
+    stub: pb_grpc.TokenizerServiceStub
+    info: tokend.TokenizerInfo
+    reference: Reference
+
+    def encode_one_by_one(
+        self, texts: Sequence[str], options: types.EncodeOptions
+    ) -> list[pb.StreamEncodeResponse]:
+        """Each text as a batch of its own on one StreamEncode, so that a refused one is an error in its answer."""
+        requests = (
+            pb.StreamEncodeRequest(batch_id=index, texts=[text], options=options)
+            for index, text in enumerate(texts)
+        )
+        return list(self.stub.StreamEncode(requests, timeout=WITHIN_S))
+
+    def stream_decode(self, messages: Iterable[pb.StreamDecodeRequest]) -> Iterator[pb.StreamDecodeResponse]:
+        """One StreamDecode with these messages, then half-close."""
+        answers: Iterator[pb.StreamDecodeResponse] = self.stub.StreamDecode(iter(messages), timeout=WITHIN_S)
+        return answers
+
+
+def file_of(source: Path | str, folder: Path) -> Path:
+    """The tokenizer's file; a text is written into `folder`."""
+    if isinstance(source, Path):
+        return source
+    path = folder / f"{abs(hash(source))}.json"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+@contextmanager
+def connected(server: RunningServer, path: Path) -> Iterator[Served]:
+    """Connect to a server that runs already."""
+    reference = Reference(path)
+    with (
+        tokend.Client(server.grpc, timeout_s=WITHIN_S) as client,
+        grpc.insecure_channel(server.grpc, options=_OPTIONS) as channel,
+    ):
+        yield Served(
+            client=client,
+            stub=pb_grpc.TokenizerServiceStub(channel),
+            info=client.tokenizer_info(),
+            reference=reference,
+        )
+
+
+@contextmanager
+def serving(
+    source: Path | str, folder: Path, start: Callable[..., Any] = RunningServer
+) -> Iterator[Served]:
+    """Start a server for one tokenizer, and stop it at the end."""
+    path = file_of(source, folder)
+    server = start(tokenizer=path)
+    try:
+        with connected(server, path) as served:
+            yield served
+    finally:
+        assert server.stop() == 0

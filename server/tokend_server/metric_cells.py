@@ -1,8 +1,8 @@
 """A table of numbers that the hot path adds to, and the Prometheus collector that reads it.
 
 prometheus_client's own counters take a lock each and a histogram walks its buckets: a call that moves a dozen of
-them pays over 10 us. Here every series is a cell of one array of doubles, one lock guards all, and a histogram
-finds its bucket by bisection. A scrape copies the array under the lock, so that what it shows belongs together.
+them pays twice what it pays here. Here every series is a cell of one array of doubles, one lock guards all, and a
+histogram finds its bucket by bisection. A scrape copies the array under the lock, so that what it shows belongs together.
 """
 
 import threading

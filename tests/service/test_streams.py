@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tokenizers_for_tests import byte_fallback_bpe, byte_level_bpe, word_level_with_rewriting_decoder
 
-from tokend_server.errors import LimitExceeded, Reason
+from tokend_server.errors import InternalFault, LimitExceeded, Reason
 from tokend_server.service.decode import DecodeOptions, DecodeService, UnknownIds
 from tokend_server.service.limits import Limits
 from tokend_server.service.streams import DecodeStream, EndReason, SequenceStart
@@ -262,6 +262,31 @@ def test_a_decoder_that_rewrites_across_tokens_is_held_to_the_end(frozen):
     assert text_of(outputs) == ""
     assert outputs[-1].pending_bytes > 0
     assert text_of(stream.finish()) == "Xc"
+
+
+class FailsAtTheEnd:
+    """A decoder whose last step fails, as the library may on ids that were held for it."""
+
+    pending_bytes = 0
+
+    def push(self, ids):
+        return "x" * len(ids)
+
+    def finish(self):
+        raise InternalFault
+
+
+@pytest.mark.parametrize("half_close", [True, False])
+def test_a_decoder_that_fails_at_the_end_ends_its_own_sequence_alone(stream, half_close):
+    stream.take(1, [104])
+    stream._sequences[1].decoder = FailsAtTheEnd()
+    stream.take(2, [0xC3])
+    failed = stream.finish()[0] if half_close else stream.take(1, [105], end=True)
+    assert failed.end_reason is EndReason.ERROR
+    assert failed.error.reason is Reason.INTERNAL
+    if not half_close:
+        assert failed.text == "x"
+        assert text_of(stream.finish()) == "\ufffd"
 
 
 @given(

@@ -248,7 +248,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SERVER_OVERLOADED: _ErrorReason.ValueType  # 13
     """ERROR_REASON_SERVER_OVERLOADED happens when more is in work than this
-    server takes: calls, bytes waiting, or `Limits.max_streams`. The same
+    server takes: as many streams as `Limits.max_streams` are open. The same
     call may be sent again after the delay that RetryInfo states.
     Code: UNAVAILABLE.
 
@@ -549,7 +549,7 @@ Example of an ErrorInfo:
 """
 ERROR_REASON_SERVER_OVERLOADED: ErrorReason.ValueType  # 13
 """ERROR_REASON_SERVER_OVERLOADED happens when more is in work than this
-server takes: calls, bytes waiting, or `Limits.max_streams`. The same
+server takes: as many streams as `Limits.max_streams` are open. The same
 call may be sent again after the delay that RetryInfo states.
 Code: UNAVAILABLE.
 

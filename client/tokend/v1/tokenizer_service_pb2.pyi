@@ -288,7 +288,8 @@ class CountTokensRequest(_message.Message):
     STOP_AFTER_FIELD_NUMBER: _builtins.int
     stop_after: _builtins.int
     """stop_after ends the work once the sum passes it: texts after that are not
-    counted, and not checked either. Unit: tokens. Default (0): no limit.
+    counted, nor looked at for special tokens. The limits hold for all texts.
+    Unit: tokens. Default (0): no limit.
     """
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -232,7 +232,8 @@ class _ByteRunsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ByteRuns.Val
     """
     BYTE_RUNS_HOLD: _ByteRuns.ValueType  # 2
     """BYTE_RUNS_HOLD holds a run of byte tokens back until it ends or is known
-    to be invalid, so that the joined text always equals Decode.
+    to be invalid, so that the joined text equals Decode. A valid run of more
+    than 65,536 bytes is sent in pieces of that size.
     """
 
 class ByteRuns(_ByteRuns, metaclass=_ByteRunsEnumTypeWrapper):
@@ -255,7 +256,8 @@ run.
 """
 BYTE_RUNS_HOLD: ByteRuns.ValueType  # 2
 """BYTE_RUNS_HOLD holds a run of byte tokens back until it ends or is known
-to be invalid, so that the joined text always equals Decode.
+to be invalid, so that the joined text equals Decode. A valid run of more
+than 65,536 bytes is sent in pieces of that size.
 """
 Global___ByteRuns: _TypeAlias = ByteRuns  # noqa: Y015
 
@@ -350,9 +352,10 @@ class EncodeOptions(_message.Message):
     def allowed_special_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """allowed_special_tokens are control tokens, spelled as in the tokenizer
         file, that are parsed into their ids even under TEXT and REJECT. Default:
-        none. Under PARSE they change nothing. A string that is not a control
-        token of the served tokenizer: INVALID_OPTION. Keep to a few different
-        sets: a new one may cost the server the making of a tokenizer instance.
+        none. Under PARSE they change nothing, and neither does an added token
+        that is parsed anyway. A string that is no token of the served tokenizer:
+        INVALID_OPTION. Keep to a few different sets: a new one may cost the
+        server the making of a tokenizer instance.
         """
 
     @_builtins.property
@@ -910,8 +913,8 @@ class Streaming(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     mode: _builtins.str
     """mode is the way in which text is streamed: `bytes` (a character is sent
-    when its last byte arrives), `byte-runs` (the same, see ByteRuns),
-    `first-token`, `suffix` and `ctc` (what the file's decoder needs to know
+    when its last byte arrives), `byte-runs` (the same, see ByteRuns), `text`
+    (every token is whole text), `first-token`, `suffix` and `ctc` (what the file's decoder needs to know
     of a token's neighbours), `held` (the decoder cannot be streamed safely:
     the text comes when the sequence ends). Clients should expect others.
     """

@@ -189,7 +189,7 @@ class DecodeStream:
             self._push(sequence, given, output)
         except RequestError as error:
             if sequence is not None:
-                sequence.flush(output)
+                self._end(sequence, output)
             output.end(EndReason.ERROR, error=error)
         if sequence is not None:
             sequence.total_tokens += output.tokens
@@ -296,7 +296,11 @@ class DecodeStream:
             output.text = "".join(pieces)
 
     def _end(self, sequence: _Open, output: SequenceOutput) -> None:
-        sequence.flush(output)
+        """Flush what is held, and end; a decoder that fails on it ends its own sequence alone."""
+        try:
+            sequence.flush(output)
+        except RequestError as error:
+            output.end(EndReason.ERROR, error=error)
         if output.end_reason is None:
             output.end(EndReason.END)
 

@@ -91,7 +91,7 @@ class StreamDecodeSession:
             n_bytes += len(output.text) if output.text.isascii() else len(output.text.encode())
             n_characters += len(output.text)
             n_unknown += output.unknown_id_count
-            n_ended += output.ended_now
+            n_ended += output.ended_now and output.error is None
         self._call.moved(
             Usage(
                 n_tokens=n_tokens,

@@ -73,6 +73,7 @@ class _IdBatch:
 
 
 Program = Generator[UnaryRequest, Any, Result]
+Answer = TypeVar("Answer")
 Part = TypeVar("Part", Batch, _IdBatch)
 
 
@@ -84,6 +85,11 @@ def encode(
     checked_text(text, "text")
     if pair is not None:
         checked_text(pair, "pair")
+    return (yield from encode_checked(text, pair, settings))
+
+
+def encode_checked(text: str, pair: str | None, settings: EncodeSettings) -> Program[results.Encoded]:
+    """Encode, for arguments that were checked."""
     request = service_pb2.EncodeRequest(text=text, pair=pair, options=settings.options)
     reply: service_pb2.EncodeResponse = yield UnaryRequest("Encode", request)
     return _replies.read_encoded(reply.encoding, settings, reply.fingerprint)
@@ -93,7 +99,7 @@ def encode_batch(batch: Batch, settings: EncodeSettings) -> Program[list[results
     """BatchEncode, for what fits into one message."""
     request = service_pb2.BatchEncodeRequest(texts=batch.texts, pairs=batch.pairs, options=settings.options)
     reply: service_pb2.BatchEncodeResponse = yield UnaryRequest("BatchEncode", request)
-    return _replies.read_batch(reply, settings)
+    return _complete(_replies.read_batch(reply, settings), len(batch), "texts")
 
 
 def count(
@@ -104,11 +110,32 @@ def count(
     known: KnownLimits,
 ) -> Program[results.Counts]:
     """CountTokens, in as many messages as it takes."""
+    settings = count_settings(keywords, fingerprint)
+    limit = checked_count(stop_after, "stop_after", least=0, greatest=2**64 - 1)
+    all_texts = [texts] if isinstance(texts, str) else checked_list(texts)
+    return (yield from count_checked(all_texts, limit, settings, known))
+
+
+def count_settings(keywords: EncodeOptions, fingerprint: str | None) -> EncodeSettings:
+    """The options of CountTokens."""
     settings = encode_settings(keywords, fingerprint=fingerprint)
     if settings.has_offsets or settings.has_tokens:
         raise ValueError("count gives numbers only: offsets and include_tokens belong to encode")
-    limit = checked_count(stop_after, "stop_after", least=0, greatest=2**64 - 1)
-    all_texts = [texts] if isinstance(texts, str) else checked_list(texts)
+    return settings
+
+
+def count_together(texts: list[str], settings: EncodeSettings) -> Program[results.Counts]:
+    """CountTokens, for what fits into one message, to its end."""
+    request = service_pb2.CountTokensRequest(texts=texts, options=settings.options)
+    reply: service_pb2.CountTokensResponse = yield UnaryRequest("CountTokens", request)
+    counts = _complete(list(reply.counts), len(texts), "texts")
+    return results.Counts(counts=counts, total=reply.total, fingerprint=reply.fingerprint)
+
+
+def count_checked(
+    all_texts: list[str], limit: int, settings: EncodeSettings, known: KnownLimits
+) -> Program[results.Counts]:
+    """CountTokens, for options that were checked; the texts are checked as they are cut into messages."""
     counts: list[int] = []
     total = 0
     served = ""
@@ -137,9 +164,26 @@ def count(
 def decode(ids: Ids, keywords: DecodeOptions, fingerprint: str | None) -> Program[results.Decoded]:
     """Decode."""
     options = decode_options(keywords, fingerprint=fingerprint)
-    request = service_pb2.DecodeRequest(packed_ids=packed_ids(ids), options=options)
+    return (yield from decode_checked(packed_ids(ids), options))
+
+
+def decode_checked(packed: bytes, options: types_pb2.DecodeOptions) -> Program[results.Decoded]:
+    """Decode, for arguments that were checked."""
+    request = service_pb2.DecodeRequest(packed_ids=packed, options=options)
     reply: service_pb2.DecodeResponse = yield UnaryRequest("Decode", request)
     return _replies.read_decoded(reply, options, reply.fingerprint)
+
+
+def decode_together(
+    packed: Sequence[bytes], options: types_pb2.DecodeOptions
+) -> Program[list[results.Decoded]]:
+    """BatchDecode, for what fits into one message."""
+    request = service_pb2.BatchDecodeRequest(
+        sequences=[types_pb2.IdList(packed_ids=ids) for ids in packed], options=options
+    )
+    reply: service_pb2.BatchDecodeResponse = yield UnaryRequest("BatchDecode", request)
+    decoded = [_replies.read_decoded(one, options, reply.fingerprint) for one in reply.results]
+    return _complete(decoded, len(packed), "id lists")
 
 
 def decode_batch(
@@ -244,6 +288,12 @@ def cut(texts: list[str], pairs: list[str] | None, known: KnownLimits) -> list[B
 def may_be_cut(error: errors.TooLargeError, n_items: int, known: KnownLimits) -> bool:
     """Whether what was refused may pass in smaller messages, since the server's limits were not known yet."""
     return error.reason in {"BATCH_TOO_LARGE", "TOO_MANY_IDS"} and n_items > 1 and known.limits is None
+
+
+def _complete(answers: list[Answer], n_items: int, what: str) -> list[Answer]:
+    if len(answers) != n_items:
+        raise errors.InternalError(f"the server answered {n_items} {what} with {len(answers)} results")
+    return answers
 
 
 def _in_parts(

@@ -30,6 +30,20 @@ class DecodeSequence:
         fingerprint: The sha256 of the tokenizer file; empty before the first answer.
     """
 
+    __slots__ = (
+        "_error",
+        "_finished",
+        "_first",
+        "_half_closed",
+        "end_reason",
+        "ended",
+        "fingerprint",
+        "pending_bytes",
+        "stop",
+        "total_tokens",
+        "unknown_id_count",
+    )
+
     def __init__(
         self, *, prompt_ids: Ids, stop: Iterable[str], keywords: DecodeOptions, fingerprint: str | None
     ) -> None:

@@ -10,7 +10,6 @@ from tokend_server import logs
 from tokend_server.app import App
 from tokend_server.config import ConfigError, Settings, load, print_config
 from tokend_server.errors import TokenizerFileError
-from tokend_server.native_stderr import StderrGuard
 
 __all__ = ["main"]
 
@@ -50,19 +49,15 @@ def _serve(settings: Settings) -> int:
         app = App(settings)
     except OSError as error:
         return _fail(error.strerror or str(error))
-    guard = StderrGuard(app.metrics.native_stderr_lines.add)
     try:
-        try:
-            ready_line = app.start()
-        except TokenizerFileError as error:
-            app.stop()
-            return _fail(str(error))
-        if not wake.is_set():
-            print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
-        wake.wait()
+        ready_line = app.start()
+    except TokenizerFileError as error:
         app.stop()
-    finally:
-        guard.close()
+        return _fail(str(error))
+    if not wake.is_set():
+        print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
+    wake.wait()
+    app.stop()
     return _EXIT_STOPPED
 
 

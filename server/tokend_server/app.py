@@ -10,6 +10,7 @@ from tokend_server.data import default_tokenizer_path
 from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.metrics import Metrics, methods_of
+from tokend_server.native_stderr import StderrGuard
 from tokend_server.service.admission import Admission, ServingState
 from tokend_server.service.decode import DecodeService
 from tokend_server.service.encode import EncodeService
@@ -52,15 +53,23 @@ class App:
         self.metrics = Metrics(methods_of(SERVICE), version=__version__)
         self._scope = CallScope(self._admission, self._limits)
         self._router = Router(self._scope, self.metrics, self._live)
-        self._grpc = GrpcServer(
-            settings.listen,
-            self._router,
-            self.metrics,
-            unary_threads=settings.unary_threads,
-            max_message_bytes=settings.max_message_bytes,
-            share_port=settings.allow_port_sharing,
-        )
-        self._ops = OpsServer(settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready)
+        # Before the ports: gRPC's core prints in its own words why one cannot be bound.
+        self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
+        try:
+            self._grpc = GrpcServer(
+                settings.listen,
+                self._router,
+                self.metrics,
+                unary_threads=settings.unary_threads,
+                max_message_bytes=settings.max_message_bytes,
+                share_port=settings.allow_port_sharing,
+            )
+            self._ops = OpsServer(
+                settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready
+            )
+        except OSError:
+            self._stderr_guard.close()
+            raise
         self._stopped = threading.Lock()
 
     @property
@@ -154,7 +163,9 @@ class App:
             self._live.drain(grace_s)
         self._grpc.stop(max(1.0, deadline_s - time.monotonic()))
         self._ops.stop()
-        _log.info("stopped")
+        if was_serving:
+            _log.info("stopped")
+        self._stderr_guard.close()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -132,7 +132,7 @@ def test_show_of_byte_fallback_names_the_bytes_and_keeps_the_spaces(server_for: 
         line.strip() for line in cli("encode", "--show", "hi hé", "--no-add-special-tokens").text.splitlines()
     ]
     assert shown == [
-        '287  " hi"',
+        '287  "hi"',
         '259  " "',
         '267  "h"',
         '198  "\\xc3"  part of a character',
@@ -286,7 +286,7 @@ def test_output_is_utf8_whatever_the_locale(byte_server: RunningServer):
     assert '"Ã"' in cli("lookup", "195").text
 
 
-def test_serve_becomes_the_server_in_the_same_process(tmp_path: Path):
+def test_serve_becomes_the_server_in_the_same_process():
     arguments = ["serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
     with Cli("").start(*arguments) as process:
         ready = process.stdout.readline().decode()

@@ -1,7 +1,9 @@
 """What `tokend` says and how it exits when something is wrong: first what, then the flag that helps, on one line."""
 
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.client.cli_process import WITHIN_S, Cli
+from tests.client.cli_process import COMMAND, WITHIN_S, Cli
 from tests.client.scripted_server import Fault, ScriptedServer
 from tests.servers import RunningServer
+from tokend.v1 import tokenizer_service_pb2_grpc
 
 
 @pytest.fixture
@@ -24,7 +27,8 @@ def cli(byte_server: RunningServer) -> Cli:
 def scripted() -> Iterator[ScriptedServer]:
     server = ScriptedServer()
     yield server
-    server.stop()
+    if hasattr(server, "_server"):
+        server.stop()
 
 
 @pytest.fixture
@@ -141,6 +145,30 @@ def test_tls_with_a_server_without_it_names_the_flags(cli: Cli):
     assert "--tls flags" in done.err.splitlines()[-1]
 
 
+def test_tls_flags_make_an_encrypted_call(scripted: ScriptedServer, tmp_path: Path):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here to make a certificate with")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tokenizer"]
+        + ["-addext", "subjectAltName=DNS:tokenizer", "-keyout", str(key), "-out", str(certificate)],
+        capture_output=True,
+        check=True,
+    )
+    server = grpc.server(ThreadPoolExecutor(2))
+    tokenizer_service_pb2_grpc.add_TokenizerServiceServicer_to_server(scripted, server)
+    identity = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+    port = server.add_secure_port("127.0.0.1:0", identity)
+    server.start()
+    try:
+        cli = Cli(f"127.0.0.1:{port}")
+        flags = ("--tls-ca", str(certificate), "--tls-server-name", "tokenizer")
+        assert cli("encode", "hi", *flags).out == b"104 105\n"
+        assert "cannot reach" in cli("encode", "hi", "--tls", code=1).err
+    finally:
+        server.stop(0).wait()
+
+
 def test_a_server_that_does_not_answer_names_timeout(scripted: ScriptedServer):
     scripted.faults = [Fault(hang_s=2)]
     cli = Cli(scripted.start(), {"TOKEND_TIMEOUT_S": "0.2"})
@@ -209,7 +237,8 @@ def test_ctrl_c_ends_a_command_quietly_with_130(cli: Cli):
                 process.stdin.flush()
                 assert process.stdout.read(1) == b"h"
             else:
-                time.sleep(1)  # until it reads
+                # More than a pipe holds: once it is written, the command reads.
+                process.stdin.write(b"x" * 300_000)
             process.send_signal(signal.SIGINT)
             assert process.wait(WITHIN_S) == 130
             assert process.stderr.read() == b""
@@ -230,10 +259,6 @@ def test_a_full_disk_is_an_error(cli: Cli):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("wb") as full:
-        import subprocess
-
-        from tests.client.cli_process import COMMAND
-
         done = subprocess.run(
             [*COMMAND, "encode", "x"], stdout=full, stderr=subprocess.PIPE, env=cli.environment(), check=False
         )

@@ -17,11 +17,10 @@ from tokenizers import Encoding, Tokenizer
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 CONTROL_LOOK = re.compile(r"<\|.+\|>|<｜.+｜>", re.DOTALL)
 
-# The alphabet of byte-level files, written down as the 256 letters in the order of their bytes.
+# The alphabet of byte-level files: Latin-1 where it prints, and letters from U+0100 on for the other bytes.
 _PLAIN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_LETTERS = [chr(byte) if byte in _PLAIN else None for byte in range(256)]
-_OTHERS = iter(range(0x100, 0x200))
-BYTE_LETTERS = [letter or chr(next(_OTHERS)) for letter in _LETTERS]
+_OTHERS = [byte for byte in range(256) if byte not in _PLAIN]
+BYTE_OF_LETTER = {chr(byte): byte for byte in _PLAIN} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
 
 
 class Reference:
@@ -41,6 +40,10 @@ class Reference:
     def added(self) -> dict[str, dict[str, Any]]:
         """The file's added tokens by content."""
         return {entry["content"]: entry for entry in self.spec["added_tokens"]}
+
+    @cached_property
+    def added_contents(self) -> dict[int, str]:
+        return {entry["id"]: content for content, entry in self.added.items()}
 
     @cached_property
     def control(self) -> dict[str, int]:
@@ -151,13 +154,14 @@ class Reference:
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes that a token stands for within a text, by the kind of the file's decoder."""
         string = self.string(token_id)
-        for content, entry in self.added.items():
-            if entry["id"] == token_id:
-                return content.encode()
         kinds, decoder = self.decoder_kinds, self.spec["decoder"] or {}
+        if token_id in self.added_contents:
+            string = self.added_contents[token_id]
+            if "ByteLevel" in kinds:
+                return string.encode()  # It is found in the text itself, before there are letters for bytes.
         if "ByteLevel" in kinds:
-            if all(letter in BYTE_LETTERS for letter in string):
-                return bytes(BYTE_LETTERS.index(letter) for letter in string)
+            if BYTE_OF_LETTER.keys() >= set(string):
+                return bytes(BYTE_OF_LETTER[letter] for letter in string)
             return string.encode()
         if token_id in self.byte_ids:
             return bytes([self.byte_ids[token_id]])

@@ -67,7 +67,12 @@ SMALL_FILES: dict[str, Callable[[], str]] = {
     "BL, Lowercase, flagged tokens": lambda: byte_level_bpe(added=_FLAGGED, normalizer=_LOWER),
     "BL, flagged tokens": lambda: byte_level_bpe(added=_FLAGGED, post=False),
     "BL, prefix space, trimmed offsets": lambda: byte_level_bpe(add_prefix_space=True, trim_offsets=True),
-    "BL, ignore_merges": lambda: byte_level_bpe(ignore_merges=True, extra_vocab=["hello", "<|bos|>", "Ġworld"]),
+    "BL, ignore_merges reaches a special token": lambda: byte_level_bpe(
+        ignore_merges=True,
+        extra_vocab=["hello", "<|bos|>", "Ġworld"],
+        added=[added_token(263, "<|bos|>"), added_token(265, "<|end|>")],
+        post=False,
+    ),
     "BL, no regex": lambda: byte_level_bpe(use_regex=False),
     "BLO": BLO,
     "BF": BF,

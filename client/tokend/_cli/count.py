@@ -16,6 +16,7 @@ from tokend._cli.progress import ProgressBar
 
 __all__ = ["run"]
 
+_Counted = tuple[TextBatch, Counts]
 _IN_FLIGHT = 4
 
 
@@ -29,42 +30,45 @@ def run(arguments: Arguments, client: Client, output: Output) -> None:
         output, ProgressBar(total_bytes(names)), as_json=arguments.json, is_quiet=arguments.total
     )
     try:
-        # No texts yet: wrong options, and another tokenizer than the expected one, show before any file is read.
-        report.fingerprint = client.count([], **options).fingerprint
+        # Wrong options, and another tokenizer than the expected one, show before any file is read.
+        report.fingerprint = client.count("", **options).fingerprint
         max_text_bytes = client.tokenizer_info().limits.max_text_bytes
-        texts = batches(names, by_line=arguments.lines, max_text_bytes=max_text_bytes, refuse=report.refuse)
+        texts = batches(names, by_line=arguments.lines, max_text_bytes=max_text_bytes)
         with closing(_counted(client, texts, options, target=arguments.target)) as counted:
-            for batch, counts in counted:
-                report.add(batch, counts)
+            for item in counted:
+                if isinstance(item, CliFailure):
+                    report.refuse(item)
+                else:
+                    report.add(*item)
     finally:
         report.progress.clear()
     report.finish(has_total=len(names) > 1)
 
 
 def _counted(
-    client: Client, texts: Iterator[TextBatch], options: EncodeOptions, *, target: str
-) -> Generator[tuple[TextBatch, Counts], None, None]:
-    """Counts batches, some of them at the same time, and yields them in order."""
+    client: Client, texts: Iterator[TextBatch | CliFailure], options: EncodeOptions, *, target: str
+) -> Generator[_Counted | CliFailure, None, None]:
+    """Counts batches, some of them at the same time; yields them, and what could not be read, in order."""
 
-    def counts_of(batch: TextBatch) -> Counts:
+    def counts_of(batch: TextBatch | CliFailure) -> _Counted | CliFailure:
+        if isinstance(batch, CliFailure):
+            return batch
         try:
-            return client.count(batch.texts, **options)
+            return batch, client.count(batch.texts, **options)
         except InvalidRequestError as error:
             if error.index is None:
                 raise
             raise of_call(error, target=target, subject=batch.subject(error.index)) from error
 
-    waiting: deque[tuple[TextBatch, Future[Counts]]] = deque()
+    waiting: deque[Future[_Counted | CliFailure]] = deque()
     with ThreadPoolExecutor(_IN_FLIGHT) as pool:
         try:
             for batch in texts:
-                waiting.append((batch, pool.submit(counts_of, batch)))
-                while waiting and (len(waiting) >= _IN_FLIGHT or waiting[0][1].done()):
-                    first, future = waiting.popleft()
-                    yield first, future.result()
+                waiting.append(pool.submit(counts_of, batch))
+                while waiting and (len(waiting) >= _IN_FLIGHT or waiting[0].done()):
+                    yield waiting.popleft().result()
             while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
+                yield waiting.popleft().result()
         except BaseException:
             # Calls in flight would hold the exit up until they are answered.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -105,6 +109,7 @@ class _Report:
         """Says why a file is not counted; the others are."""
         self._n_refused += 1
         self.progress.clear()
+        self._output.flush()
         sys.stderr.write(f"tokend: {failure}\n")
 
     def finish(self, *, has_total: bool) -> None:

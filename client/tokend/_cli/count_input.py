@@ -49,17 +49,15 @@ class TextBatch:
         return self.names[index] if line is None else f"{self.names[index]}:{line}"
 
 
-def batches(
-    names: Sequence[str], *, by_line: bool, max_text_bytes: int, refuse: Callable[[CliFailure], None]
-) -> Iterator[TextBatch]:
+def batches(names: Sequence[str], *, by_line: bool, max_text_bytes: int) -> Iterator[TextBatch | CliFailure]:
     """Reads files and gathers their texts.
+
+    A file that cannot be counted gives its failure, after the texts before the bad place; then the next one is read.
 
     Args:
         names: The files; `-` is standard input.
         by_line: Each line is a text, without its line end; else each file is one.
         max_text_bytes: The longest text that the server takes; no more of one is ever read.
-        refuse: Told of a file that cannot be counted, after which the next one is read. Texts before the bad place
-            come all the same.
     """
     batch = TextBatch()
     for name in names:
@@ -75,7 +73,7 @@ def batches(
             if batch.texts:
                 yield batch
                 batch = TextBatch()
-            refuse(failure)
+            yield failure
     if batch.texts:
         yield batch
 

@@ -70,15 +70,18 @@ def _rows(info: TokenizerInfo) -> Iterator[tuple[str, str]]:
         f"{info.vocab_size:,} tokens, {info.added_token_count:,} of them added; greatest id {info.max_id:,}",
     )
     yield "model", info.model_type
-    yield "normalizer", info.normalizer
-    yield "pre-tokenizer", info.pre_tokenizer
-    yield "post-processor", info.post_processor
-    yield "decoder", info.decoder
+    yield "normalizer", info.normalizer or "none"
+    yield "pre-tokenizer", info.pre_tokenizer or "none"
+    yield "post-processor", info.post_processor or "none"
+    yield "decoder", info.decoder or "none"
     yield from _token_rows("special tokens", info.special_tokens)
     others = [token for token in info.control_tokens if not token.special]
     if others:
         yield from _token_rows("more control", others)
-    yield "round trip", "exact" if info.round_trip.exact else f"not exact: {info.round_trip.reason}"
+    yield (
+        "round trip",
+        "exact" if info.round_trip.exact else _with_reason("not exact", info.round_trip.reason),
+    )
     yield "streaming", _with_reason(info.streaming.mode, info.streaming.reason)
     yield "reference", f"tokenizers {info.engine.reference_version}"
     yield "engine", f"{info.engine.name} {info.engine.version}"
@@ -107,4 +110,4 @@ def _token_rows(label: str, tokens: list[TokenInfo]) -> Iterator[tuple[str, str]
 
 
 def _with_reason(value: str, reason: str) -> str:
-    return f"{value}: {reason}" if reason else value
+    return f"{value} ({reason})" if reason else value

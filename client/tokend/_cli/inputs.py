@@ -4,6 +4,7 @@ Files are bytes here and are decoded strictly: no newline is changed, no byte-or
 UTF-8 is refused with its place.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import IO
@@ -30,18 +31,16 @@ _LONGEST_WORD = 32
 
 
 def argument_text(value: str, name: str) -> str:
-    """Checks that an argument of the command line is text.
+    """Reads an argument of the command line as text.
 
     >>> argument_text("naïve", "TEXT")
     'naïve'
     """
     try:
         value.encode()
-    except UnicodeEncodeError as error:
-        byte = ord(value[error.start]) & 0xFF
-        raise bad_input(
-            f"{name} is not UTF-8: byte 0x{byte:02x} at position {error.start:,} (counted from 0); convert it, for example with iconv"
-        ) from None
+    except UnicodeEncodeError:
+        # Bytes that the locale could not read; in a locale without UTF-8 they may be UTF-8 all the same.
+        return decoded(os.fsencode(value), name)
     return value
 
 

@@ -4,7 +4,7 @@ Source: OpenAI's GPT-2 (`bytes_to_unicode`), kept by the ByteLevel parts of the 
 fallback is from SentencePiece.
 """
 
-__all__ = ["byte_level_bytes", "fallback_byte"]
+__all__ = ["BYTE_ALPHABET", "byte_level_bytes", "fallback_byte"]
 
 
 def _byte_of_character() -> dict[str, int]:
@@ -15,6 +15,9 @@ def _byte_of_character() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_of_character()
+
+BYTE_ALPHABET = frozenset(_BYTE_OF)
+"""The 256 characters that stand for bytes in the vocabulary of a byte-level file."""
 
 
 def byte_level_bytes(string: str) -> bytes:

@@ -101,7 +101,7 @@ class FrozenTokenizer:
             ),
             control_token_ids=frozenset(control.ids.values()),
             uncontrolled_tokens=control.left_out,
-            round_trip=judge_round_trip(spec, encoder, decoder),
+            round_trip=judge_round_trip(spec, encoder, decoder, control.ids.keys()),
             ignored_truncation=artifact.ignored_truncation,
             ignored_padding=artifact.ignored_padding,
             warnings=artifact.warnings,

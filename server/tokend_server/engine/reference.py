@@ -1,7 +1,7 @@
 """Text to ids by the reference library: every policy, pairs, truncation, offsets, tokens."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tokenizers import Encoding
 
@@ -49,6 +49,16 @@ class ReferenceEncoder:
     def tokens_added(self, *, pair: bool = False) -> int:
         """Returns how many tokens the post-processor adds to a single text, or to a pair."""
         return int(self._tokenizer.num_special_tokens_to_add(pair))
+
+    @property
+    def may_hold_control_token(self) -> Callable[[str], bool]:
+        """The cheap test whether a control token may stand in a text; see `TextFilter.may_hold`."""
+        return self._instances.text(()).filter.may_hold
+
+    @property
+    def reaches_control_tokens(self) -> bool:
+        """Whether the model itself may make a control token of a text, so that TEXT has to look at the ids."""
+        return bool(self._instances.text(()).watched)
 
     def encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, options: EncodeOptions | None = None
@@ -103,7 +113,7 @@ class ReferenceEncoder:
         special_counts = [0] * len(items)
         if not items:
             return [], special_counts
-        self._check(options, is_pair=items[0].pair is not None)
+        self.check(options, is_pair=items[0].pair is not None)
         if options.policy is SpecialTokenPolicy.PARSE:
             return encode_items(self._instances.parse, items, options), special_counts
         instance = self._instances.text(options.allowed_special_tokens)
@@ -123,7 +133,12 @@ class ReferenceEncoder:
                 results[item.place] = result
         return results, special_counts
 
-    def _check(self, options: EncodeOptions, *, is_pair: bool) -> None:
+    def check(self, options: EncodeOptions, *, is_pair: bool) -> None:
+        """Refuses options that cannot be served for this file, whatever the texts.
+
+        Raises:
+            InvalidOption: As `encode`, but for what a text cannot be expressed in.
+        """
         for index, content in enumerate(options.allowed_special_tokens):
             if content not in self._instances.known:
                 raise InvalidOption(
@@ -217,8 +232,11 @@ def _offsets(item: Item, encoding: Encoding, unit: OffsetUnit) -> tuple[list[int
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     if item.pair is None:
         return convert_offsets(item.text, starts, unit), convert_offsets(item.text, ends, unit)
+    # After a request's truncation the library may have lost which tokens are the first text's: then theirs have no
+    # owner. Tokens of the post-processor have none either, and they stand at 0, which is 0 in every unit.
+    owners = [owner or 0 for owner in encoding.sequence_ids]
     for sequence, text in enumerate((item.text, item.pair)):
-        at = [place for place, owner in enumerate(encoding.sequence_ids) if owner == sequence]
+        at = [place for place, owner in enumerate(owners) if owner == sequence]
         for positions in (starts, ends):
             for place, position in zip(
                 at, convert_offsets(text, [positions[n] for n in at], unit), strict=True

@@ -1,19 +1,19 @@
 """Whether decoding gives back the text that was encoded: judged from the file's parts, proved on samples."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers.pre_tokenizers import ByteLevel
-
 from tokend_server.engine.decoding import TextDecoder
+from tokend_server.engine.lossy_parts import lossy_parts
 from tokend_server.engine.reference import EncodeOptions, ReferenceEncoder
 from tokend_server.errors import RequestError
 
 __all__ = ["RoundTrip", "judge_round_trip"]
 
 # Short texts that files which change text trip over: case, accents both ways, widths, every kind of space at either
-# end and inside, line ends, joined emoji, unassigned and private code points, word marks, literal byte tokens.
+# end and inside, line ends, joined emoji, unassigned and private code points, word marks, literal byte tokens, and
+# every byte that a text may hold.
 _SAMPLES = (
     "",
     " ",
@@ -31,7 +31,12 @@ _SAMPLES = (
     "\ufffd \ue000 \U0010ffff \u0378",
     "▁word▁ <0x41> ##x x</w> Ġthe",
     "zqxj 1234567 3.14 a_b-c",
+    "".join(map(chr, range(0x800))),
+    "".join(map(chr, [*range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x8000)])),
 )
+
+_MOST_TOKENS_TRIED = 256
+_MOST_TOKENS_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,10 @@ class RoundTrip:
     """What may change a text; "" where nothing does."""
 
 
-def judge_round_trip(spec: Mapping[str, Any], encoder: ReferenceEncoder, decoder: TextDecoder) -> RoundTrip:
-    """Judge a file.
+def judge_round_trip(
+    spec: Mapping[str, Any], encoder: ReferenceEncoder, decoder: TextDecoder, control_tokens: Collection[str]
+) -> RoundTrip:
+    """Judge a file: text encoded under TEXT without added tokens, and decoded with special tokens kept.
 
     The parts decide what can be promised for every text; the samples then prove it, or prove the promise wrong.
 
@@ -52,15 +59,21 @@ def judge_round_trip(spec: Mapping[str, Any], encoder: ReferenceEncoder, decoder
         spec: The parsed tokenizer.json.
         encoder: Of the same file.
         decoder: Of the same file.
+        control_tokens: What TEXT keeps as text; all other added tokens are found in a text.
 
     Returns:
         The verdict. A file that changes no sample is still not called exact where its parts allow a change.
     """
-    reasons = list(_lossy_parts(spec))
-    changed = sum(not _survives(text, encoder, decoder) for text in _SAMPLES)
-    if changed:
-        reasons.append(f"{changed} of {len(_SAMPLES)} samples came back changed")
-    return RoundTrip(exact=not reasons, reason="; ".join(reasons))
+    added = spec.get("added_tokens") or []
+    found = [entry for entry in added if entry["content"] not in control_tokens]
+    reasons = [*lossy_parts(spec, control_tokens), *_of_added_tokens(found, spec["model"], decoder)]
+    if not reasons:
+        contents = [entry["content"] for entry in (*found[:_MOST_TOKENS_TRIED], *added[:_MOST_TOKENS_TRIED])]
+        samples = (*_SAMPLES, *(f"a {content}a{content} {content}\n{content}" for content in contents))
+        n_changed = sum(not _survives(text, encoder, decoder) for text in samples)
+        if n_changed:
+            reasons.append(f"{n_changed} of {len(samples)} samples came back changed")
+    return RoundTrip(exact=not reasons, reason="; ".join(dict.fromkeys(reasons)))
 
 
 def _survives(text: str, encoder: ReferenceEncoder, decoder: TextDecoder) -> bool:
@@ -71,40 +84,28 @@ def _survives(text: str, encoder: ReferenceEncoder, decoder: TextDecoder) -> boo
     return decoder.decode(encoded.ids, skip_special_tokens=False) == text
 
 
-def _lossy_parts(spec: Mapping[str, Any]) -> Iterable[str]:
-    model = spec["model"]
-    kinds = set(_kinds(spec.get("pre_tokenizer"))) | set(_kinds(spec.get("normalizer")))
-    byte_level = "ByteLevel" in kinds
-    for kind in _kinds(spec.get("normalizer")):
-        # These two only write the word mark that the decoder takes away again.
-        if kind not in {"Prepend", "Replace", "ByteLevel"}:
-            yield f"the normalizer {kind} may change text"
-    if byte_level:
-        missing = 256 - len(_byte_alphabet() & set(model.get("vocab", ())))
-        if missing:
-            yield f"{missing} bytes have no token"
-    elif model.get("byte_fallback"):
-        vocab = model.get("vocab", ())
-        strings = set(vocab) if isinstance(vocab, Mapping) else {piece for piece, _ in vocab}
-        missing = sum(f"<0x{byte:02X}>" not in strings for byte in range(256))
-        if missing:
-            yield f"{missing} bytes have no token"
-    else:
-        yield "characters outside the vocabulary become the unk token or are dropped"
-    if not byte_level and kinds & {"Whitespace", "WhitespaceSplit", "BertPreTokenizer"}:
-        yield "the pre-tokenizer drops white space"
+def _of_added_tokens(
+    entries: Collection[Mapping[str, Any]], model: Mapping[str, Any], decoder: TextDecoder
+) -> Iterator[str]:
+    """What added tokens that are found in a text do to it."""
+    taking = [entry["content"] for entry in entries if entry["lstrip"] or entry["rstrip"]]
+    if taking:
+        yield f"added tokens that take the white space beside them along: {_named(taking)}"
+    changed = [
+        entry["content"]
+        for entry in entries
+        if decoder.decode([entry["id"]], skip_special_tokens=False) != entry["content"]
+    ]
+    if changed:
+        yield f"added tokens that decode to another text: {_named(changed)}"
+    vocab = model["vocab"]
+    if isinstance(vocab, Mapping):
+        contents = {entry["id"]: entry["content"] for entry in entries}
+        if any(contents.get(token_id, token) != token for token, token_id in vocab.items()):
+            yield "an added token has the id of another token"
 
 
-def _kinds(part: Mapping[str, Any] | None) -> Iterable[str]:
-    if part is None:
-        return
-    members = next((part[key] for key in ("normalizers", "pretokenizers") if key in part), None)
-    if members is None:
-        yield str(part.get("type"))
-        return
-    for member in members:
-        yield from _kinds(member)
-
-
-def _byte_alphabet() -> set[str]:
-    return set(ByteLevel.alphabet())
+def _named(contents: Iterable[str]) -> str:
+    names = [repr(content) for content in contents]
+    more = f" and {len(names) - _MOST_TOKENS_NAMED} more" if len(names) > _MOST_TOKENS_NAMED else ""
+    return f"{', '.join(names[:_MOST_TOKENS_NAMED])}{more}"

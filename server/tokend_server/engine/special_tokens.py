@@ -5,8 +5,9 @@ So the control tokens, which TEXT keeps as text and REJECT refuses, are the spec
 like `<|...|>` or `<｜...｜>`, and those that the operator names.
 """  # noqa: RUF002 (DeepSeek's full-width bar)
 
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import groupby
@@ -132,15 +133,15 @@ class TextFilter:
         keeps_ascii, keeps_all = _what_stays(normalizer, normalized)
         self._sees_all = bool(normalized) and not keeps_ascii
         self._ascii_only = bool(normalized) and not keeps_all
-        self._searches = [pattern.search for pattern in _literal_patterns(contents)]
+        self._searches = list(_literal_searches(contents))
 
     def may_hold(self, text: str) -> bool:
         """Whether a control token may stand in the text; False for an empty one without control tokens."""
         if self._sees_all or (self._ascii_only and not text.isascii()):
             return True
         # A loop, since `any` over a generator costs more than the search of a short text.
-        for search in self._searches:  # noqa: SIM110
-            if search(text):
+        for start, search in self._searches:
+            if start in text and search(text):
                 return True
         return False
 
@@ -165,11 +166,16 @@ def _what_stays(normalizer: dict[str, Any] | None, contents: Sequence[str]) -> t
     return stays, stays
 
 
-def _literal_patterns(contents: Collection[str]) -> list[re.Pattern[str]]:
+def _literal_searches(
+    contents: Collection[str],
+) -> Iterator[tuple[str, Callable[[str], re.Match[str] | None]]]:
+    """Yields what a text has to hold before a search is worth its while, and the search."""
     by_first = [list(group) for _, group in groupby(sorted(contents), key=lambda content: content[:1])]
     if len(by_first) > _MOST_SEARCHES:
         by_first = [sorted(contents)]
-    return [re.compile(_any_of(group, 0)) for group in by_first]
+    for group in by_first:
+        # `in` is ten times as fast as a pattern, and most texts do not even hold the common start of the tokens.
+        yield os.path.commonprefix(group), re.compile(_any_of(group, 0)).search
 
 
 def _any_of(contents: list[str], depth: int) -> str:

@@ -19,7 +19,7 @@ from tokend_server.metrics import MethodMetrics, WorkMetrics
 from tokend_server.service.admission import Admission
 from tokend_server.service.limits import Limits
 from tokend_server.service.usage import Usage
-from tokend_server.transport.status import Metadata, code_number, error_trailer
+from tokend_server.transport.status import Metadata, code_number, error_trailer, shorten
 
 __all__ = ["Call", "CallScope", "RequestIds", "parse"]
 
@@ -171,13 +171,14 @@ class Call:
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.sequence_ended(n_tokens)
 
-    def succeed(self, context: _Context) -> None:
-        """End the call well, unless the caller has left meanwhile."""
+    def succeed(self, context: _Context) -> bool:
+        """End the call well, unless the caller has left meanwhile; tells which."""
         context.set_trailing_metadata(self._trailer())
         if context.is_active():
             self._end(_OK)
-        else:
-            self.abandon(context)
+            return True
+        self.abandon(context)
+        return False
 
     def abandon(self, context: _Context) -> None:
         """End a call whose caller has left: its deadline has passed, or it cancelled."""
@@ -191,22 +192,14 @@ class Call:
             error: What was raised. A panic of a native library is a BaseException, and ends its call alone.
             fields: More fields for the log line.
         """
-        if isinstance(error, RequestError):
-            refused = error
-            _log.info(
-                "refused",
-                method=self.method_name,
-                reason=refused.reason,
-                request_id=self.request_id,
-                **fields,
-            )
-        else:
-            refused = InternalFault()
-            _log.error(
-                "a call failed", error=error, method=self.method_name, request_id=self.request_id, **fields
-            )
+        refused = error if isinstance(error, RequestError) else InternalFault()
+        fields = {"method": self.method_name, "request_id": self.request_id, **fields}
         if isinstance(refused, InternalFault):
             refused.metadata["request_id"] = self.request_id
+            _log.error("a call failed", error=error.__cause__ or error, reason=refused.reason, **fields)
+        else:
+            _log.info("refused", reason=refused.reason, **fields)
+        shorten(refused)
         self.metrics.refused(refused.reason)
         return refused
 

@@ -52,7 +52,8 @@ class InfoMethods:
         limits = self._service.limits
         return pb.GetTokenizerResponse(
             fingerprint=tokenizer.fingerprint,
-            name=tokenizer.name,
+            # A file's name need not be text.
+            name=tokenizer.name.encode(errors="backslashreplace").decode(),
             file_bytes=len(tokenizer.file_data),
             vocab_size=tokenizer.vocabulary.size,
             max_id=tokenizer.vocabulary.max_id,

@@ -10,11 +10,13 @@ from google.rpc.status_pb2 import Status
 from tokend.v1 import error_reason_pb2, types_pb2
 from tokend_server.errors import Reason, RequestError
 
-__all__ = ["CODES", "DOMAIN", "Metadata", "code_number", "error_message", "error_trailer"]
+__all__ = ["CODES", "DOMAIN", "Metadata", "code_number", "error_message", "error_trailer", "shorten"]
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 DOMAIN = "tokend"
+_MAX_MESSAGE_CHARACTERS = 400
+_MAX_VALUE_CHARACTERS = 256
 
 CODES: Mapping[Reason, grpc.StatusCode] = {
     Reason.TEXT_TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
@@ -40,6 +42,16 @@ def code_number(reason: Reason) -> int:
     """Return the number of a reason's code, a `google.rpc.Code`."""
     number: int = CODES[reason].value[0]
     return number
+
+
+def shorten(error: RequestError) -> None:
+    """Cut what a status tells, so that it fits into the 8 KiB of metadata that every client takes.
+
+    Only a token of the file can be so long. A character counts up to 9 bytes in a status and 4 in its details.
+    """
+    error.message = error.message[:_MAX_MESSAGE_CHARACTERS]
+    for key, value in error.metadata.items():
+        error.metadata[key] = value[:_MAX_VALUE_CHARACTERS]
 
 
 def error_message(error: RequestError) -> types_pb2.Error:

@@ -37,8 +37,8 @@ class UnaryRun(Generic[_Request]):
             reply = call.reply(message)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
             _abort(call, context, error)
-        call.observe(usage)
-        call.succeed(context)
+        if call.succeed(context):
+            call.observe(usage)
         return reply
 
 

@@ -19,27 +19,56 @@ from tokend.results import Encoded
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import tokenizer_service_pb2_grpc
 
-__all__ = ["AwaitingStream", "AwaitingTransport"]
+__all__ = ["CLOSED", "AwaitingCall", "AwaitingStream", "AwaitingTransport"]
 
 # What grpc.aio makes of the status when a call ends while a message is being written: the true one is lost. The
 # usual cause is a server that goes away.
 _LOST_STATUS = "Internal error from Core"
+CLOSED = "the client was closed during the call"
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 
 
-class AwaitingStream(Generic[Answer]):
-    """One bidirectional call: messages go in at any time, answers are awaited."""
+class AwaitingCall(Generic[Answer]):
+    """One bidirectional call: an async iterator gives the messages, answers are awaited."""
 
-    def __init__(self, method: Any, **call: Any) -> None:  # noqa: ANN401 (any stream method)
-        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._call = method(self._outgoing(), **call)
+    def __init__(self, method: Any, messages: AsyncIterator[Message], **call: Any) -> None:  # noqa: ANN401 (any stream method)
+        self._call = method(messages, **call)
         self._answers: AsyncIterator[Answer] = aiter(self._call)
 
-    async def _outgoing(self) -> AsyncIterator[Message]:
+    async def receive(self) -> Answer | None:
+        """Awaits the next answer; None at the end of the call.
+
+        Raises:
+            TokendError: The call failed.
+        """
+        try:
+            return await anext(self._answers, None)
+        except asyncio.CancelledError:
+            if _cancelled_from_outside():
+                raise
+        except grpc.aio.AioRpcError as error:
+            if error.details() == _LOST_STATUS:
+                raise errors.UnavailableError("the stream broke while a message was on its way") from error
+            raise error_of_call(error) from error
+        raise errors.CallCancelledError(CLOSED)
+
+    def close(self) -> None:
+        """Ends the call, at once if it is not over; may be repeated."""
+        self._call.cancel()
+
+
+class AwaitingStream(AwaitingCall[Answer]):
+    """One bidirectional call: messages go in at any time, answers are awaited, each up to a time limit."""
+
+    def __init__(self, method: Any, **call: Any) -> None:  # noqa: ANN401 (any stream method)
         # A queue rather than call.write(): a write waits for the server to read, and a server that waits for us
         # to read its answers would wait for ever.
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
+        super().__init__(method, self._outgoing(), **call)
+
+    async def _outgoing(self) -> AsyncIterator[Message]:
         while (message := await self._messages.get()) is not None:
             yield message
 
@@ -51,7 +80,7 @@ class AwaitingStream(Generic[Answer]):
         """Says that no message follows."""
         self._messages.put_nowait(None)
 
-    async def receive(self, timeout_s: float | None) -> Answer | None:
+    async def receive_within(self, timeout_s: float | None) -> Answer | None:
         """Awaits the next answer; None at the end of the call.
 
         Raises:
@@ -60,29 +89,21 @@ class AwaitingStream(Generic[Answer]):
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await anext(self._answers, None)
+                return await self.receive()
         except TimeoutError as error:
             self.close()
             raise errors.DeadlineExceededError(f"no answer within {timeout_s:g} s") from error
-        except asyncio.CancelledError:
-            if _cancelled_from_outside():
-                raise
-        except grpc.aio.AioRpcError as error:
-            if error.details() == _LOST_STATUS:
-                raise errors.UnavailableError("the stream broke while a message was on its way") from error
-            raise error_of_call(error) from error
-        raise errors.CallCancelledError("the client was closed during the call")
 
     async def wait_for_end(self, timeout_s: float | None) -> None:
         """Lets the call end by itself after its last answer; how it ends is then nobody's trouble any more."""
         try:
-            await self.receive(timeout_s)
+            await self.receive_within(timeout_s)
         except errors.TokendError:
             return
 
     def close(self) -> None:
         """Ends the call, at once if it is not over; may be repeated."""
-        self._call.cancel()
+        super().close()
         self._messages.put_nowait(None)
 
 
@@ -111,7 +132,7 @@ class AwaitingTransport:
                 except asyncio.CancelledError as error:
                     if _cancelled_from_outside():
                         raise
-                    raise errors.CallCancelledError("the client was closed during the call") from error
+                    raise errors.CallCancelledError(CLOSED) from error
                 except grpc.RpcError as error:
                     failure = error_of_call(error)
                     failure.__cause__ = error
@@ -125,6 +146,10 @@ class AwaitingTransport:
     def open_stream(self, method: str) -> AwaitingStream[Any]:
         """Opens a bidirectional call."""
         return AwaitingStream(getattr(self._stub(), method), **self._call_options)
+
+    def open_call(self, method: str, messages: AsyncIterator[Message], connection: int) -> AwaitingCall[Any]:
+        """Opens a bidirectional call on one of the connections, which are counted from 0."""
+        return AwaitingCall(getattr(self._stub(connection), method), messages, **self._call_options)
 
     async def read_all(self, method: str, request: Message, timeout_s: float | None) -> list[Any]:
         """Reads a server stream to its end."""
@@ -166,7 +191,7 @@ class AwaitingTransport:
         for channel in channels:
             await channel.close()
 
-    def _stub(self) -> "tokenizer_service_pb2_grpc.TokenizerServiceAsyncStub":
+    def _stub(self, connection: int | None = None) -> "tokenizer_service_pb2_grpc.TokenizerServiceAsyncStub":
         if self._closed:
             raise RuntimeError("the client is closed")
         if not self._stubs:
@@ -174,7 +199,7 @@ class AwaitingTransport:
                 self._connection.open_aio_channel() for _ in range(self._connection.connections)
             ]
             self._stubs = [tokenizer_service_pb2_grpc.TokenizerServiceStub(one) for one in self._channels]
-        return self._stubs[next(self._turns) % len(self._stubs)]
+        return self._stubs[next(self._turns) % len(self._stubs) if connection is None else connection]
 
 
 class _Feed:
@@ -219,7 +244,7 @@ class _Feed:
                 self._resuming = True
                 self.stream.send(self._window.request(self._window.unanswered[0]))
             try:
-                answer = await self.stream.receive(timeout_s)
+                answer = await self.stream.receive_within(timeout_s)
             except errors.UnavailableError as error:
                 self.stream.close()
                 self.stream = None

@@ -62,6 +62,10 @@ class KnownLimits:
         """Ids in a message."""
         return min(wanted, self.limits.max_ids) if self.limits else wanted
 
+    def sequences(self, wanted: int) -> int:
+        """Sequences on a StreamDecode."""
+        return min(wanted, self.limits.max_sequences_per_stream or wanted) if self.limits else wanted
+
 
 @dataclass(slots=True)
 class _IdBatch:

@@ -14,7 +14,9 @@ from tokend.results import unpacked_ids
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import types_pb2
 
-__all__ = ["DecodeSequence"]
+__all__ = ["ENDED_TOO_SOON", "DecodeSequence"]
+
+ENDED_TOO_SOON = "the server ended the stream before it had answered every message"
 
 
 class DecodeSequence:
@@ -67,11 +69,6 @@ class DecodeSequence:
         self._half_closed = False
         self._error: errors.TokendError | None = None
 
-    @property
-    def _started(self) -> bool:
-        # Whether a message was made, so that the server holds the sequence.
-        return self._first is None
-
     def _takes_ids(self) -> bool:
         """Whether ids still make text; raises for a sequence that failed or was finished."""
         if self._error is not None:
@@ -82,22 +79,30 @@ class DecodeSequence:
 
     def _request(self, packed: bytes) -> service_pb2.StreamDecodeRequest:
         """The message that brings the next ids; the first one brings the options too."""
-        sequence, self._first = self._first or types_pb2.SequenceInput(), None
+        sequence = self._take_first() or types_pb2.SequenceInput()
         sequence.packed_ids = packed
         return service_pb2.StreamDecodeRequest(sequences=[sequence])
 
+    def _take_first(self) -> types_pb2.SequenceInput | None:
+        """What only the first message carries; None after that."""
+        first, self._first = self._first, None
+        return first
+
     def _take(self, answer: service_pb2.StreamDecodeResponse | None) -> str:
-        """Reads an answer and returns its text.
+        """Reads the answer of a stream of one sequence and returns its text."""
+        if answer is None:
+            raise errors.InternalError(ENDED_TOO_SOON)
+        if len(answer.sequences) != 1:
+            raise errors.InternalError(f"the server answered one sequence with {len(answer.sequences)}")
+        self.fingerprint = answer.fingerprint or self.fingerprint
+        return self._take_output(answer.sequences[0])
+
+    def _take_output(self, output: types_pb2.SequenceOutput) -> str:
+        """Reads the answer to the sequence's last message and returns its text.
 
         Raises:
             TokendError: The sequence failed; `text_before_error` has the text of the ids before the bad one.
         """
-        if answer is None:
-            raise errors.InternalError("the server ended the stream before it had answered every message")
-        if len(answer.sequences) != 1:
-            raise errors.InternalError(f"the server answered one sequence with {len(answer.sequences)}")
-        output = answer.sequences[0]
-        self.fingerprint = answer.fingerprint or self.fingerprint
         self.total_tokens = output.total_tokens
         self.pending_bytes = output.pending_bytes
         self.unknown_id_count += output.unknown_id_count

@@ -21,9 +21,8 @@ _JOINED_BYTES = 16 << 10
 _JOINED_TEXTS = 64
 _KEPT_OPTIONS = 64
 
-Item = TypeVar("Item")
+Item_contra = TypeVar("Item_contra", contravariant=True)
 Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
 TextAndPair: TypeAlias = tuple[str, str | None]
 
 _OF_ALL = (
@@ -47,19 +46,19 @@ def is_of_size(error: errors.TokendError) -> bool:
     return isinstance(error, errors.TooLargeError) and error.reason != "TEXT_TOO_LARGE"
 
 
-class Kind(Protocol[Item, Result]):
+class Kind(Protocol[Item_contra, Result]):
     """Calls of one method with the same options: they differ in their item alone."""
 
     key: object
     """Equal for the same method and options."""
 
-    def alone(self, item: Item) -> Program[Result]:
+    def alone(self, item: Item_contra) -> Program[Result]:
         """The single call."""
 
-    def together(self, items: Sequence[Item]) -> Program[list[Result]]:
+    def together(self, items: Sequence[Item_contra]) -> Program[list[Result]]:
         """The batch; each result is what the single call gives."""
 
-    def place(self, items: Sequence[Item], index: int) -> int:
+    def place(self, items: Sequence[Item_contra], index: int) -> int:
         """Which call of a batch an error's index is about; out of range if none."""
 
 
@@ -169,9 +168,7 @@ class CallKinds:
         key = _plain("count", keywords)
         kind = self._kept.get(key)
         if kind is None:
-            kind = self._keep(
-                key, _Counts(_calls.count_settings(keywords, self._fingerprint), self._known)
-            )
+            kind = self._keep(key, _Counts(_calls.count_settings(keywords, self._fingerprint), self._known))
         size_bytes = sum(checked_text(text, "texts", index) for index, text in enumerate(texts))
         return JoinableCall(kind, texts, size_bytes)
 

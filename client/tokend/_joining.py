@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from tokend import _calls, errors
-from tokend._awaiting import AwaitingTransport
+from tokend._awaiting import CLOSED, AwaitingTransport
 from tokend._calls import KnownLimits
 from tokend._flights import Flights
 from tokend._joined_calls import JoinableCall, Kind, is_of_all, is_of_size
@@ -104,7 +104,7 @@ class _Lane:
             self._patience.cancel()
         for call in self._waiting:
             if not call.future.done():
-                call.future.set_exception(errors.CallCancelledError("the client was closed during the call"))
+                call.future.set_exception(errors.CallCancelledError(CLOSED))
         self._waiting.clear()
 
     def _plan(self) -> None:
@@ -153,12 +153,20 @@ class Joiner:
     """Runs the joinable calls of one client."""
 
     def __init__(
-        self, transport: AwaitingTransport, known: KnownLimits, limits: TimeLimits, *, connections: int
+        self,
+        transport: AwaitingTransport,
+        known: KnownLimits,
+        limits: TimeLimits,
+        *,
+        connections: int,
+        joins: bool,
     ) -> None:
         self._transport = transport
         self._known = known
         self._limits = limits
         self._in_flight = _IN_FLIGHT * connections
+        self._joins = joins
+        self._closed = False
         self._lanes: dict[object, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -169,11 +177,12 @@ class Joiner:
             TokendError: The call failed, as it would have failed alone.
         """
         kind = call.kind
-        if not call.is_small:
+        if not (self._joins and call.is_small):
             return await self._transport.run(kind.alone(call.item), timeout_s)
         lane = self._lanes.get(kind.key)
         if lane is not None:
-            return await self._wait(lane, _Call(call, timeout_s))
+            result: Result = await self._wait(lane, _Call(call, timeout_s))
+            return result
         lane = _Lane(self, kind, Flights(most=self._in_flight, least_share=_LEAST_SHARE))
         self._lanes[kind.key] = lane
         lane.flights.start(1)
@@ -184,6 +193,7 @@ class Joiner:
 
     def close(self) -> None:
         """Ends the calls that wait; those under way end with their connections."""
+        self._closed = True
         for lane in self._lanes.values():
             lane.close()
 
@@ -213,12 +223,9 @@ class Joiner:
     async def _fly(self, lane: _Lane, flight: _Flight) -> None:
         try:
             await self._answer(lane.kind, flight.calls)
-        except BaseException as error:
-            # Not for these callers to have caused, so for all of them to hear.
-            _fail(flight.calls, error)
-            if not isinstance(error, Exception):
-                raise
         finally:
+            # Only where the task was cancelled, or the loop is going down, is any call still without an answer.
+            _fail(flight.calls, errors.CallCancelledError(CLOSED))
             lane.landed(len(flight.calls))
 
     async def _answer(self, kind: Kind[Any, Any], sent: Sequence[_Call]) -> None:
@@ -239,6 +246,9 @@ class Joiner:
                 _fail(calls, error)
                 return
             refusal = error
+        except Exception as error:  # noqa: BLE001 (whatever it is, the callers have to hear of it)
+            _fail(calls, errors.CallCancelledError(CLOSED) if self._closed else error)
+            return
         else:
             for call, result in zip(calls, results, strict=True):
                 if not call.future.done():
@@ -268,10 +278,8 @@ def _parts(
     return calls[:place], calls[place : place + 1], rest[:middle], rest[middle:]
 
 
-def _fail(calls: Sequence[_Call], error: BaseException) -> None:
-    """Gives each caller an exception of its own: they add their tracebacks to it."""
-    if isinstance(error, asyncio.CancelledError):
-        error = errors.CallCancelledError("the event loop was stopped during the call")
+def _fail(calls: Sequence[_Call], error: Exception) -> None:
+    """Gives each caller who waits an exception of its own: they add their tracebacks to it."""
     for call in calls:
         if not call.future.done():
             own = copy.copy(error)

@@ -6,13 +6,17 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from tokend import _calls
-from tokend._arguments import Ids
+from tokend._arguments import Ids, checked_flag
 from tokend._awaiting import AwaitingTransport
 from tokend._batches import Batch, cut_async_batches
 from tokend._channel import Tls
+from tokend._joined_calls import CallKinds
+from tokend._joining import Joiner
 from tokend._ready_ids import as_async
 from tokend._requests import EncodeSettings
 from tokend._settings import ClientSettings
+from tokend._shared_stream import SharedStreams
+from tokend._time_limits import TimeLimits
 from tokend.decoders import AsyncDecoder
 from tokend.errors import TooLargeError
 from tokend.options import DecodeOptions, EncodeOptions
@@ -25,6 +29,16 @@ class AsyncClient:
     """Calls a tokend server from one event loop; arguments, results and errors are those of `Client`.
 
     It connects at its first call, in the event loop of that call. Close it, or use `async with`.
+
+    Calls of `encode`, `count` and `decode` that run at the same time with the same options travel together, as one
+    batch: many times as many get through. A call that comes while none is under way is sent at once, and none waits
+    for a timer. Results, errors and time limits are those of single calls, and cancelling one leaves the others.
+    Decoders share their streams in the same way. See docs/client.md.
+
+    Args:
+        join_calls: False: each call and each decoder travels alone.
+        target, connections, timeout_s, expected_fingerprint, token, tls, wait_for_ready, channel_options: See
+            `Client`.
 
     >>> AsyncClient("127.0.0.1:50051")
     AsyncClient('127.0.0.1:50051')
@@ -40,6 +54,7 @@ class AsyncClient:
         token: str | None = None,
         tls: Tls | bool | None = None,
         wait_for_ready: bool = False,
+        join_calls: bool = True,
         channel_options: Sequence[tuple[str, int | str]] = (),
     ) -> None:
         self._settings = ClientSettings(
@@ -52,7 +67,20 @@ class AsyncClient:
             wait_for_ready=wait_for_ready,
             channel_options=channel_options,
         )
+        known = self._settings.known
         self._transport = AwaitingTransport(self._settings.connection, wait_for_ready=wait_for_ready)
+        self._limits = TimeLimits()
+        self._kinds = CallKinds(self._settings.fingerprint, known)
+        self._joiner = Joiner(
+            self._transport,
+            known,
+            self._limits,
+            connections=connections,
+            joins=checked_flag(join_calls, "join_calls"),
+        )
+        self._streams = SharedStreams(
+            self._transport, known, self._limits, connections=connections, shared=join_calls
+        )
 
     async def encode(
         self,
@@ -63,8 +91,8 @@ class AsyncClient:
         **options: Unpack[EncodeOptions],
     ) -> Encoded:
         """Turns one text, or one pair of texts, into ids; see `Client.encode`."""
-        program = _calls.encode(text, pair, options, self._settings.fingerprint)
-        return await self._transport.run(program, self._settings.timeout(timeout_s))
+        timeout = self._settings.timeout(timeout_s)
+        return await self._joiner.run(self._kinds.encode(text, pair, options), timeout)
 
     async def encode_batch(
         self,
@@ -140,15 +168,22 @@ class AsyncClient:
         **options: Unpack[EncodeOptions],
     ) -> Counts:
         """Counts ids without fetching them; see `Client.count`."""
-        program = _calls.count(texts, stop_after, options, self._settings.fingerprint, self._settings.known)
-        return await self._transport.run(program, self._settings.timeout(timeout_s))
+        timeout = self._settings.timeout(timeout_s)
+        all_texts = [texts] if isinstance(texts, str) else _calls.checked_list(texts)
+        joinable = None if stop_after else self._kinds.count(all_texts, options)
+        if joinable is not None:
+            return await self._joiner.run(joinable, timeout)
+        program = _calls.count(
+            all_texts, stop_after, options, self._settings.fingerprint, self._settings.known
+        )
+        return await self._transport.run(program, timeout)
 
     async def decode(
         self, ids: Ids, *, timeout_s: float | None = None, **options: Unpack[DecodeOptions]
     ) -> Decoded:
         """Turns ids into text; see `Client.decode`."""
-        program = _calls.decode(ids, options, self._settings.fingerprint)
-        return await self._transport.run(program, self._settings.timeout(timeout_s))
+        timeout = self._settings.timeout(timeout_s)
+        return await self._joiner.run(self._kinds.decode(ids, options), timeout)
 
     async def decode_batch(
         self, sequences: Iterable[Ids], *, timeout_s: float | None = None, **options: Unpack[DecodeOptions]
@@ -184,7 +219,7 @@ class AsyncClient:
     ) -> AsyncDecoder:
         """Opens a session that takes ids and gives their text; the arguments are those of `decode_stream`."""
         return AsyncDecoder(
-            self._transport,
+            self._streams,
             timeout_s=self._settings.timeout(timeout_s),
             prompt_ids=prompt_ids,
             stop=stop,
@@ -211,7 +246,10 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Closes the connections; calls in flight end with CallCancelledError, later ones with RuntimeError."""
+        self._joiner.close()
+        self._limits.close()
         await self._transport.close()
+        await self._streams.wait_for_end()
 
     async def _learn_limits(self, timeout: float | None) -> None:  # noqa: ASYNC109 (gRPC keeps it)
         self._settings.known.limits = (await self._transport.run(_calls.tokenizer_info(), timeout)).limits

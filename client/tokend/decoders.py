@@ -1,19 +1,23 @@
 """One streamed sequence as a session: ids in, text out, blocking or awaited."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from tokend._arguments import Ids, id_chunks, packed_item
-from tokend._awaiting import AwaitingStream, AwaitingTransport
 from tokend._blocking import BlockingStream, BlockingTransport
 from tokend._decode_sequence import DecodeSequence
 from tokend._ready_ids import ReadyIds, as_async
-from tokend.errors import TokendError
+from tokend._shared_stream import SharedSequence, SharedStreams
+from tokend.errors import CallCancelledError, TokendError
 from tokend.options import DecodeOptions
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
+from tokend.v1 import types_pb2
 
 __all__ = ["AsyncDecoder", "Decoder"]
+
+Answer = TypeVar("Answer")
 
 
 class Decoder(DecodeSequence):
@@ -21,6 +25,8 @@ class Decoder(DecodeSequence):
 
     The call opens with the first ids. Leaving the context without `finish` ends it at once.
     """
+
+    __slots__ = ("_stream", "_timeout_s", "_transport")
 
     def __init__(
         self,
@@ -113,12 +119,16 @@ class Decoder(DecodeSequence):
 class AsyncDecoder(DecodeSequence):
     """One streamed sequence: ids in, text out. Made by `AsyncClient.decoder`; for one task at a time.
 
-    The call opens with the first ids. Leaving the context without `finish` ends it at once.
+    The decoders of a client share their calls: what several push at a time travels together. The sequence opens with
+    the first ids. Leaving the context without `finish` ends it at once, and so does cancelling a push: its text
+    would be missing.
     """
+
+    __slots__ = ("_sequence", "_timeout_s")
 
     def __init__(
         self,
-        transport: AwaitingTransport,
+        streams: SharedStreams,
         *,
         timeout_s: float | None,
         prompt_ids: Ids,
@@ -127,9 +137,8 @@ class AsyncDecoder(DecodeSequence):
         fingerprint: str | None,
     ) -> None:
         super().__init__(prompt_ids=prompt_ids, stop=stop, keywords=keywords, fingerprint=fingerprint)
-        self._transport = transport
+        self._sequence = SharedSequence(streams)
         self._timeout_s = timeout_s
-        self._stream: AwaitingStream[service_pb2.StreamDecodeResponse] | None = None
 
     async def push(self, ids: int | Ids) -> str:
         """Sends an id, or a list of ids, and returns the text that they complete; see `Decoder.push`."""
@@ -140,35 +149,49 @@ class AsyncDecoder(DecodeSequence):
         if self._finished:
             return ""
         is_open, text = self._takes_ids(), ""
-        if self._stream is not None:
-            self._half_closed = True
-            self._stream.half_close()
-            if is_open:
-                text = await self._receive(self._stream)
-            await self._stream.wait_for_end(self._timeout_s)
+        self._half_closed = True
+        output = await self._answer(self._sequence.finish(self._timeout_s, is_open=is_open))
+        if output is not None:
+            text = self._text(output)
         await self.close()
         return text
 
     async def close(self) -> None:
-        """Ends the call at once, without the text that is held back; may be repeated."""
+        """Ends the sequence at once, without the text that is held back; may be repeated."""
         self._finished = True
-        if self._stream is not None:
-            self._stream.close()
+        self._sequence.leave(ended=self.ended)
 
     async def _push(self, packed: bytes) -> str:
         if not self._takes_ids():
             return ""
-        if self._stream is None:
-            self._stream = self._transport.open_stream("StreamDecode")
-        self._stream.send(self._request(packed))
-        return await self._receive(self._stream)
+        first = self._take_first()
+        if first is None:
+            return self._text(await self._answer(self._sequence.push(packed, self._timeout_s)))
+        return self._text(await self._answer(self._sequence.open(first, packed, self._timeout_s)))
 
-    async def _receive(self, stream: AwaitingStream[service_pb2.StreamDecodeResponse]) -> str:
+    async def _answer(self, answer: Awaitable[Answer]) -> Answer:
         try:
-            return self._take(await stream.receive(self._timeout_s))
+            return await answer
         except TokendError as error:
-            self._fail(error)
+            self._give_up(error)
             raise
+        except asyncio.CancelledError:
+            self._give_up(
+                CallCancelledError("a push was cancelled, and its text is missing; open a new decoder")
+            )
+            raise
+
+    def _text(self, output: types_pb2.SequenceOutput) -> str:
+        self.fingerprint = self._sequence.fingerprint or self.fingerprint
+        try:
+            return self._take_output(output)
+        except TokendError as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: TokendError) -> None:
+        self._fail(error)
+        self._sequence.leave(ended=self.ended)
 
     async def pieces(
         self, ids: Iterable[int] | Iterable[Ids] | AsyncIterable[int] | AsyncIterable[Ids]
@@ -194,6 +217,13 @@ class AsyncDecoder(DecodeSequence):
             await self.close()
             if ready is not None:
                 await ready.close()
+
+    def __del__(self) -> None:
+        # A decoder that was dropped in the middle: its client lives on, and the server should forget the sequence.
+        # A constructor that raised leaves no sequence.
+        sequence: SharedSequence | None = getattr(self, "_sequence", None)
+        if sequence is not None:
+            sequence.abandon()
 
     async def __aenter__(self) -> Self:
         return self

@@ -150,8 +150,21 @@ def test_tls_flags_make_an_encrypted_call(scripted: ScriptedServer, tmp_path: Pa
         pytest.skip("no openssl here to make a certificate with")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tokenizer"]
-        + ["-addext", "subjectAltName=DNS:tokenizer", "-keyout", str(key), "-out", str(certificate)],
+        [
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=tokenizer",
+            ),
+            *("-addext", "subjectAltName=DNS:tokenizer", "-keyout", str(key), "-out", str(certificate)),
+        ],
         capture_output=True,
         check=True,
     )
@@ -239,6 +252,7 @@ def test_ctrl_c_ends_a_command_quietly_with_130(cli: Cli):
             else:
                 # More than a pipe holds: once it is written, the command reads.
                 process.stdin.write(b"x" * 300_000)
+                time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             assert process.wait(WITHIN_S) == 130
             assert process.stderr.read() == b""

@@ -2,12 +2,12 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from io import BufferedReader
 
 from tokend._cli.failures import CliFailure, bad_input
-from tokend._cli.inputs import STANDARD_INPUT, decoded, label, open_input, unreadable
+from tokend._cli.inputs import STANDARD_INPUT, decoded, label, open_input, read_bytes, unreadable
 
 __all__ = ["TextBatch", "batches", "total_bytes"]
 
@@ -92,8 +92,8 @@ def total_bytes(names: Sequence[str]) -> int | None:
     return total
 
 
-def _whole(file: IO[bytes], name: str, max_text_bytes: int) -> Iterator[tuple[str, None, int]]:
-    data = _read(file.read, max_text_bytes + 1, name)
+def _whole(file: BufferedReader, name: str, max_text_bytes: int) -> Iterator[tuple[str, None, int]]:
+    data = read_bytes(file, name, max_text_bytes + 1)
     if len(data) > max_text_bytes:
         raise bad_input(
             f"{label(name)} has more than {max_text_bytes:,} bytes, the longest text that the server takes; "
@@ -102,9 +102,9 @@ def _whole(file: IO[bytes], name: str, max_text_bytes: int) -> Iterator[tuple[st
     yield decoded(data, name), None, len(data)
 
 
-def _lines(file: IO[bytes], name: str, max_text_bytes: int) -> Iterator[tuple[str, int, int]]:
+def _lines(file: BufferedReader, name: str, max_text_bytes: int) -> Iterator[tuple[str, int, int]]:
     start_byte, number = 0, 0
-    while data := _read(file.readline, max_text_bytes + _LONGEST_LINE_END, name):
+    while data := _read_line(file, name, max_text_bytes + _LONGEST_LINE_END):
         number += 1
         line = data.removesuffix(b"\n")
         if line is not data:
@@ -118,8 +118,8 @@ def _lines(file: IO[bytes], name: str, max_text_bytes: int) -> Iterator[tuple[st
         start_byte += len(data)
 
 
-def _read(read: Callable[[int], bytes], n_bytes: int, name: str) -> bytes:
+def _read_line(file: BufferedReader, name: str, n_bytes: int) -> bytes:
     try:
-        return read(n_bytes)
+        return file.readline(n_bytes)
     except OSError as error:
         raise unreadable(name, error) from error

@@ -2,7 +2,7 @@
 
 from tokend import Client
 from tokend._cli.arguments import Arguments, decode_options
-from tokend._cli.inputs import STANDARD_INPUT, IdReader, open_input, parse_ids, unreadable
+from tokend._cli.inputs import STANDARD_INPUT, IdReader, open_input, parse_ids, read_bytes
 from tokend._cli.output import Output, note
 
 __all__ = ["ids_from", "run"]
@@ -33,7 +33,4 @@ def ids_from(name: str) -> list[int]:
     """Reads all ids of a file, or of standard input (`-`)."""
     reader = IdReader(name)
     with open_input(name) as file:
-        try:
-            return [*reader.feed(file.read()), *reader.finish()]
-        except OSError as error:
-            raise unreadable(name, error) from error
+        return [*reader.feed(read_bytes(file, name)), *reader.finish()]

@@ -7,6 +7,7 @@ UTF-8 is refused with its place.
 import os
 import sys
 from collections.abc import Sequence
+from io import BufferedReader
 from typing import IO
 
 from tokend._cli.failures import CliFailure, bad_input
@@ -18,11 +19,13 @@ __all__ = [
     "label",
     "open_input",
     "parse_ids",
+    "read_bytes",
     "read_text",
     "standard_input",
 ]
 
 STANDARD_INPUT = "-"
+_READ_BYTES = 1 << 20
 _MAX_ID = 0xFFFFFFFF
 _SEPARATORS = b" \t\n\r\f\v,"
 _ID_BYTES = b"0123456789" + _SEPARATORS
@@ -56,7 +59,7 @@ def label(name: str) -> str:
     return "standard input" if name == STANDARD_INPUT else name
 
 
-def open_input(name: str) -> IO[bytes]:
+def open_input(name: str) -> BufferedReader:
     """Opens a file for reading; `-` is standard input, which closing leaves open."""
     if name == STANDARD_INPUT:
         return open(standard_input().fileno(), "rb", closefd=False)
@@ -76,10 +79,31 @@ def unreadable(name: str, error: OSError) -> CliFailure:
 def read_text(name: str) -> str:
     """Reads a whole file, or standard input, as text."""
     with open_input(name) as file:
+        return decoded(read_bytes(file, name), name)
+
+
+def read_bytes(file: BufferedReader, name: str, n_bytes: int | None = None) -> bytes:
+    """Reads so many bytes, fewer where the file ends before, or all.
+
+    Args:
+        file: An open file.
+        name: What it is called.
+        n_bytes: How many, at most; None: all.
+    """
+    parts = []
+    left = _READ_BYTES if n_bytes is None else n_bytes
+    # In portions, since one read of all would not see a Ctrl-C that falls between two of its system calls.
+    while left:
         try:
-            return decoded(file.read(), name)
+            part = file.read1(min(left, _READ_BYTES))
         except OSError as error:
             raise unreadable(name, error) from error
+        if not part:
+            break
+        parts.append(part)
+        if n_bytes is not None:
+            left -= len(part)
+    return b"".join(parts)
 
 
 def decoded(data: bytes, name: str, *, start_byte: int = 0) -> str:

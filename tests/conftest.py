@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def server_for(tokenizer_file: Callable[[str], Path]) -> Iterator[Callable[..., 
         return running[key]
 
     yield start
-    codes = {key: server.stop() for key, server in running.items()}
+    with ThreadPoolExecutor(8) as pool:
+        codes = dict(zip(running, pool.map(RunningServer.stop, running.values()), strict=True))
     assert set(codes.values()) <= {0}, codes
 
 

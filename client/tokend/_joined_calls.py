@@ -1,9 +1,8 @@
 """Which calls may travel together, and how: as one batch, with the results and errors of single calls. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tokend import _calls, errors
 from tokend._arguments import Ids, checked_text, packed_ids
@@ -14,10 +13,10 @@ from tokend.options import DecodeOptions, EncodeOptions
 from tokend.results import Counts, Decoded, Encoded
 from tokend.v1 import types_pb2
 
-__all__ = ["CallKinds", "JoinableCall", "Kind", "is_of_all", "is_of_size"]
+__all__ = ["JOINED_BYTES", "CallKinds", "JoinableCall", "Kind", "is_of_all", "is_of_size"]
 
 # A text above this costs so much more than its message that joining saves nothing and makes others wait for it.
-_JOINED_BYTES = 16 << 10
+JOINED_BYTES = 16 << 10
 _JOINED_TEXTS = 64
 _KEPT_OPTIONS = 64
 
@@ -62,18 +61,12 @@ class Kind(Protocol[Item_contra, Result]):
         """Which call of a batch an error's index is about; out of range if none."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinableCall(Generic[Result]):
+class JoinableCall(NamedTuple, Generic[Result]):
     """A checked call that may travel with others of its kind."""
 
     kind: Kind[Any, Result]
     item: object
     size_bytes: int
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it gains by travelling with others."""
-        return self.size_bytes <= _JOINED_BYTES
 
 
 class _Encodes:

@@ -18,13 +18,13 @@ from tokend import _calls, errors
 from tokend._awaiting import CLOSED, AwaitingTransport
 from tokend._calls import KnownLimits
 from tokend._flights import Flights
-from tokend._joined_calls import JoinableCall, Kind, is_of_all, is_of_size
+from tokend._joined_calls import JOINED_BYTES, JoinableCall, Kind, is_of_all, is_of_size
 from tokend._time_limits import TimeLimits
 
 __all__ = ["Joiner"]
 
 _IN_FLIGHT = 4
-_LEAST_SHARE = 64
+_LEAST_SHARE = 128
 # A message of this size costs many times what its envelope does; a larger one would only make its first call wait.
 _BATCH_CALLS = 1024
 _BATCH_BYTES = 256 << 10
@@ -39,10 +39,11 @@ class _Call:
 
     __slots__ = ("ends_at", "flight", "future", "item", "since", "size_bytes", "timeout_s")
 
-    def __init__(self, call: JoinableCall[Any], timeout_s: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self.item = call.item
-        self.size_bytes = call.size_bytes
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, item: object, size_bytes: int, timeout_s: float | None
+    ) -> None:
+        self.item = item
+        self.size_bytes = size_bytes
         self.future: asyncio.Future[Any] = loop.create_future()
         self.since = loop.time()
         self.timeout_s = timeout_s
@@ -79,14 +80,14 @@ class _Flight:
 class _Lane:
     """The calls of one kind: those under way, and those that gather meanwhile. There is none while there are none."""
 
-    def __init__(self, joiner: "Joiner", kind: Kind[Any, Any], flights: Flights) -> None:
+    def __init__(self, joiner: "Joiner", kind: Kind[Any, Any], most_in_flight: int) -> None:
         self._joiner = joiner
-        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Call] = deque()
         self._departure_planned = False
         self._patience: asyncio.TimerHandle | None = None
+        self.loop = asyncio.get_running_loop()
         self.kind = kind
-        self.flights = flights
+        self.flights = Flights(most=most_in_flight, least_share=_LEAST_SHARE)
 
     def add(self, call: _Call) -> None:
         self._waiting.append(call)
@@ -94,10 +95,7 @@ class _Lane:
 
     def landed(self, n_calls: int) -> None:
         self.flights.end(n_calls)
-        if self._waiting:
-            self._plan()
-        elif not self.flights.under_way:
-            self._joiner.forget(self)
+        self._plan_or_end()
 
     def close(self) -> None:
         if self._patience is not None:
@@ -108,19 +106,22 @@ class _Lane:
         self._waiting.clear()
 
     def _plan(self) -> None:
-        if self._departure_planned:
+        if self._departure_planned or not self._waiting:
             return
         if self.flights.next_size(len(self._waiting)):
             # At the end of this turn of the loop: whoever is about to call in it goes along.
             self._departure_planned = True
-            self._loop.call_soon(self._depart)
+            self.loop.call_soon(self._depart)
         elif self._patience is None:
-            self._patience = self._loop.call_later(_PATIENCE_S, self._lose_patience)
+            self._patience = self.loop.call_later(_PATIENCE_S, self._lose_patience)
 
     def _depart(self) -> None:
         self._departure_planned = False
         while n_calls := self.flights.next_size(len(self._waiting)):
             self._send(n_calls)
+        self._plan_or_end()
+
+    def _plan_or_end(self) -> None:
         if self._waiting:
             self._plan()
         elif not self.flights.under_way:
@@ -128,10 +129,11 @@ class _Lane:
 
     def _lose_patience(self) -> None:
         self._patience = None
-        if self._waiting and self._waiting[0].since <= self._loop.time() - _PATIENCE_S:
+        if self._departure_planned or not self._waiting:
+            return
+        if self._waiting[0].since <= self.loop.time() - _PATIENCE_S:
             self._send(len(self._waiting))
-        if self._waiting:
-            self._plan()
+        self._plan()
 
     def _send(self, n_calls: int) -> None:
         calls: list[_Call] = []
@@ -176,20 +178,29 @@ class Joiner:
         Raises:
             TokendError: The call failed, as it would have failed alone.
         """
-        kind = call.kind
-        if not (self._joins and call.is_small):
-            return await self._transport.run(kind.alone(call.item), timeout_s)
+        kind, item, size_bytes = call
+        if not self._joins or self._closed or size_bytes > JOINED_BYTES:
+            return await self._transport.run(kind.alone(item), timeout_s)
         lane = self._lanes.get(kind.key)
-        if lane is not None:
-            result: Result = await self._wait(lane, _Call(call, timeout_s))
-            return result
-        lane = _Lane(self, kind, Flights(most=self._in_flight, least_share=_LEAST_SHARE))
-        self._lanes[kind.key] = lane
-        lane.flights.start(1)
+        if lane is None:
+            lane = self._lanes[kind.key] = _Lane(self, kind, self._in_flight)
+            lane.flights.start(1)
+            try:
+                return await self._transport.run(kind.alone(item), timeout_s)
+            finally:
+                lane.landed(1)
+        waiting = _Call(lane.loop, item, size_bytes, timeout_s)
+        lane.add(waiting)
+        if timeout_s is not None:
+            self._limits.add(waiting)
         try:
-            return await self._transport.run(kind.alone(call.item), timeout_s)
+            result: Result = await waiting.future
+        except asyncio.CancelledError:
+            waiting.left()
+            raise
         finally:
-            lane.landed(1)
+            self._limits.discard(waiting)
+        return result
 
     def close(self) -> None:
         """Ends the calls that wait; those under way end with their connections."""
@@ -207,18 +218,6 @@ class Joiner:
         flight.task = asyncio.get_running_loop().create_task(self._fly(lane, flight))
         self._tasks.add(flight.task)
         flight.task.add_done_callback(self._tasks.discard)
-
-    async def _wait(self, lane: _Lane, call: _Call) -> Any:  # noqa: ANN401 (the kind's result)
-        lane.add(call)
-        if call.timeout_s is not None:
-            self._limits.add(call)
-        try:
-            return await call.future
-        except asyncio.CancelledError:
-            call.left()
-            raise
-        finally:
-            self._limits.discard(call)
 
     async def _fly(self, lane: _Lane, flight: _Flight) -> None:
         try:

@@ -85,7 +85,7 @@ class SharedSequence:
         """
         moves = 0
         while True:
-            stream, is_new = self._streams.choose()
+            stream, is_new = await self._streams.choose()
             may_move = not is_new and moves < _MOVES
             self._stream, self._number = stream, stream.join(self)
             try:
@@ -275,8 +275,6 @@ class _SharedStream:
         """
         while True:
             if n_inputs := self._flights.next_size(len(self._inputs)):
-                if n_inputs > 1:
-                    await self._streams.learn_limits()
                 yield self._message(n_inputs)
             elif self.is_closing and not self._inputs:
                 return
@@ -364,37 +362,54 @@ class SharedStreams:
         self._connections = connections
         self._shared = shared
         self._turns = count()
+        self._asking_limits = asyncio.Lock()
+        self._asked_limits = False
         self._streams: dict[_SharedStream, None] = {}
         self.known = known
         self.limits = limits
 
-    def choose(self) -> tuple[_SharedStream, bool]:
+    async def choose(self) -> tuple[_SharedStream, bool]:
         """The stream for a sequence that opens, and whether it is a new one."""
+        stream = self._with_room()
+        if stream is not None and not self._asked_limits:
+            # Together, sequences must not exceed what each alone would not: once, the second one asks.
+            await self._learn_limits()
+            stream = self._with_room()
+        return (self._open(), True) if stream is None else (stream, False)
+
+    def _with_room(self) -> _SharedStream | None:
+        if not self._shared:
+            return None
+        most = self.known.sequences(_STREAM_SEQUENCES)
+        open_streams = [stream for stream in self._streams if stream.takes_more(most)]
+        if len(open_streams) < self._connections:
+            return None
+        return min(open_streams, key=lambda stream: stream.n_sequences)
+
+    def _open(self) -> _SharedStream:
         if self._shared:
-            most = self.known.sequences(_STREAM_SEQUENCES)
-            open_streams = [stream for stream in self._streams if stream.takes_more(most)]
-            if len(open_streams) >= self._connections:
-                return min(open_streams, key=lambda stream: stream.n_sequences), False
             used = Counter(stream.connection for stream in self._streams)
             connection = min(range(self._connections), key=lambda connection: used[connection])
         else:
             connection = next(self._turns) % self._connections
         stream = _SharedStream(self, self._transport, connection)
         self._streams[stream] = None
-        return stream, True
+        return stream
 
     def discard(self, stream: _SharedStream) -> None:
         """Forgets a stream that has ended."""
         self._streams.pop(stream, None)
 
-    async def learn_limits(self) -> None:
-        """Asks for the server's limits, once: together, sequences must not exceed what each alone would not."""
-        if self.known.limits is None:
-            # A failure will show on the stream itself.
-            with suppress(errors.TokendError, RuntimeError):
-                self.known.limits = (
-                    await self._transport.run(_calls.tokenizer_info(), _LIMITS_WITHIN_S)
-                ).limits
+    async def _learn_limits(self) -> None:
+        async with self._asking_limits:
+            if self._asked_limits:
+                return
+            if self.known.limits is None:
+                # A failure will show on the stream itself.
+                with suppress(errors.TokendError):
+                    reply = await self._transport.run(_calls.tokenizer_info(), _LIMITS_WITHIN_S)
+                    self.known.limits = reply.limits
+            self._asked_limits = True
 
     async def wait_for_end(self) -> None:
         """Waits until the streams of a closed client have noticed."""

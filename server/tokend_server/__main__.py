@@ -1,9 +1,9 @@
 """`python -m tokend_server serve`: read the settings, serve until a signal, exit with a code that says how."""
 
 import os
+import select
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 from tokend_server import logs
@@ -41,10 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings) -> int:
     logs.configure(settings.log_level, settings.log_format)
-    # Signals are taken by this thread alone, and before any other exists: a SIGTERM during the start counts too.
-    wake = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: wake.set())
+    stop = _StopSignals()
     try:
         app = App(settings)
     except OSError as error:
@@ -54,11 +51,35 @@ def _serve(settings: Settings) -> int:
     except TokenizerFileError as error:
         app.stop()
         return _fail(str(error))
-    if not wake.is_set():
+    if not stop.came():
         print(ready_line, flush=True)  # noqa: T201 (the ready line is the product's word on stdout)
-    wake.wait()
+    stop.wait()
     app.stop()
     return _EXIT_STOPPED
+
+
+class _StopSignals:
+    """SIGTERM and SIGINT, as bytes in a pipe; made before the start, so that one that comes during it counts too.
+
+    An Event set by a handler would lose some: Python runs handlers on the main thread alone, which does not wake up
+    if the kernel gives the signal to another one, and a handler that interrupts `Event.wait` at a bad moment waits
+    for the lock that it interrupted. A forked child must call `signal.set_wakeup_fd(-1)`.
+    """
+
+    def __init__(self) -> None:
+        self._read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: None)
+
+    def came(self) -> bool:
+        """Tell whether one has come."""
+        return bool(select.select([self._read_end], [], [], 0)[0])
+
+    def wait(self) -> None:
+        """Wait for one."""
+        os.read(self._read_end, 1)
 
 
 def _fail(message: str) -> int:

@@ -1,22 +1,24 @@
 """A table of numbers that the hot path adds to, and the Prometheus collector that reads it.
 
 prometheus_client's own counters take a lock each and a histogram walks its buckets: a call that moves a dozen of
-them pays twice what it pays here. Here every series is a cell of one array of doubles, one lock guards all, and a
-histogram finds its bucket by bisection. A scrape copies the array under the lock, so that what it shows belongs together.
+them pays twice what it pays here. Here every series is a cell of one row of doubles (metric_rows.py), one lock guards
+all, and a histogram finds its bucket by bisection. A scrape copies the row under the lock, so that what it shows belongs
+together.
 """
 
 import threading
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from tokend_server.metric_rows import LocalRow, Row
+
 __all__ = ["CellTable", "Cells", "Histogram"]
 
-Cells = array  # of "d": float64
+Cells = MutableSequence[float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +28,7 @@ class Histogram:
     bounds: tuple[float, ...]
     first: int
 
-    def observe(self, cells: "Cells[float]", value: float) -> None:
+    def observe(self, cells: Cells, value: float) -> None:
         """Count `value` in its bucket; the caller holds the table's lock."""
         first = self.first
         cells[first + bisect_left(self.bounds, value)] += 1
@@ -44,8 +46,11 @@ class _Family:
 class CellTable(Collector):
     """Hands out cells, all of them at zero from the start, and shows them to a registry."""
 
-    def __init__(self) -> None:
-        self.cells: Cells[float] = array("d")
+    def __init__(self, row: Row | None = None) -> None:
+        """Begin a table on a row; None: on one of its own."""
+        self._row = row or LocalRow()
+        self.cells: Cells = self._row.cells
+        self._n_cells = 0
         # Reentrant: a garbage collection that starts under the lock may end a dropped call, which counts it.
         self.lock = threading.RLock()
         self._families: dict[str, _Family] = {}
@@ -72,12 +77,27 @@ class CellTable(Collector):
         return cell
 
     def _allocate(self, n_cells: int) -> int:
-        first = len(self.cells)
-        self.cells.extend([0.0] * n_cells)
+        first, self._n_cells = self._n_cells, self._n_cells + n_cells
+        self._row.grow(self._n_cells)
         return first
 
     def _family(self, name: str, help_text: str, kind: str) -> _Family:
         return self._families.setdefault(name, _Family(name=name, help=help_text, type=kind))
+
+    def total(self, cell: int) -> float:
+        """Return what a scrape would show of a counter or a gauge."""
+        with self.lock:
+            return self._row.totals()[cell]
+
+    def gauges(self) -> list[int]:
+        """Return the cells of all gauges: what must not outlive the process that counts."""
+        return [
+            cell
+            for family in self._families.values()
+            if family.type == "gauge"
+            for _, cell in family.rows
+            if isinstance(cell, int)
+        ]
 
     def describe(self) -> Iterable[Metric]:
         """Yield the families without samples; a registry checks their names when the table is registered."""
@@ -85,9 +105,9 @@ class CellTable(Collector):
             yield Metric(family.name, family.help, family.type)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every family with the values of one moment."""
+        """Yield every family with the values of one moment; those of other processes may be microseconds apart."""
         with self.lock:
-            values = self.cells[:]
+            values = self._row.totals()
         for family in self._families.values():
             metric = Metric(family.name, family.help, family.type)
             suffix = "_total" if family.type == "counter" else ""
@@ -100,7 +120,7 @@ class CellTable(Collector):
 
 
 def _add_histogram(
-    metric: Metric, labels: dict[str, str], histogram: Histogram, values: "Cells[float]"
+    metric: Metric, labels: dict[str, str], histogram: Histogram, values: Sequence[float]
 ) -> None:
     total = 0.0
     for offset, bound in enumerate((*histogram.bounds, float("inf"))):

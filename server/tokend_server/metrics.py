@@ -4,11 +4,14 @@ Label values come from fixed lists (the methods of the served descriptors, gRPC'
 cannot make a series. Every series exists at zero from the start, so that a rate never misses its first event.
 """
 
+import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from tokend_server.method_metrics import (
     SERVICE,
@@ -20,10 +23,13 @@ from tokend_server.method_metrics import (
     methods_of,
 )
 from tokend_server.metric_cells import CellTable
+from tokend_server.metric_rows import LocalRow, Row
+from tokend_server.process_metrics import ProcessCollector, ProcessTable
 
-__all__ = ["Call", "Method", "MethodMetrics", "Metrics", "Tally", "WorkMetrics", "methods_of"]
+__all__ = ["Call", "Method", "MethodMetrics", "Metrics", "Tally", "WorkMetrics", "WorkerState", "methods_of"]
 
 _OTHER = "other"
+_WORKER_STATES = ("starting", "serving", "draining", "down")
 
 
 class Tally:
@@ -40,11 +46,48 @@ class Tally:
             self._cells[self._cell] += n
 
 
+class WorkerState:
+    """The series that tell how many workers are in which state; each worker is in one of them."""
+
+    def __init__(self, table: CellTable) -> None:
+        self._table = table
+        self._gauges = {
+            state: table.gauge("tokend_workers", "Workers by state.", {"state": state})
+            for state in _WORKER_STATES
+        }
+        self._tallies = {state: Tally(table, cell) for state, cell in self._gauges.items()}
+        self._state = ""
+
+    def count(self, state: str) -> int:
+        """Return how many workers of the server are in that state now."""
+        return int(self._table.total(self._gauges[state]))
+
+    def become(self, state: str) -> None:
+        """Say which state this worker is in now: `starting`, `serving` or `draining`."""
+        if self._state:
+            self._tallies[self._state].add(-1)
+        self._state = state
+        self._tallies[state].add(1)
+
+    def down(self, n: int) -> None:
+        """Say that so many more workers have died and are not started again yet; negative when they are."""
+        self._tallies["down"].add(n)
+
+
 class Metrics:
-    """All series of one server, on a registry of its own: several servers in a process do not mix."""
+    """All series of one server, on a registry of its own: several servers in a process do not mix.
+
+    With several workers each process has an object of its own, on its own row; all of them show the sums.
+    """
 
     def __init__(
-        self, methods: Iterable[Method], *, version: str, clock: Callable[[], float] = time.perf_counter
+        self,
+        methods: Iterable[Method],
+        *,
+        version: str,
+        clock: Callable[[], float] = time.perf_counter,
+        row: Row | None = None,
+        processes: ProcessTable | None = None,
     ) -> None:
         """Make every series.
 
@@ -52,9 +95,12 @@ class Metrics:
             methods: Of every service that is served (`methods_of`); calls of anything else count as `other`.
             version: Of the server, for `tokend_build_info`.
             clock: Seconds from any origin, never running back.
+            row: Where this process counts; None: it is the only one.
+            processes: The server's processes; None: this one alone.
         """
         self.registry = CollectorRegistry()
-        self._table = table = CellTable()
+        self._row = row = row or LocalRow()
+        self._table = table = CellTable(row)
         self._by_path: dict[str, MethodMetrics] = {}
         self._by_name: dict[str, WorkMetrics] = {}
         for method in methods:
@@ -72,13 +118,31 @@ class Metrics:
                 "tokend_native_stderr_lines", "Lines that native libraries printed; kept out of the log."
             ),
         )
+        self.worker = WorkerState(table)
+        self.worker_restarts = Tally(
+            table,
+            table.counter("tokend_worker_restarts", "Workers started in the place of one that had died."),
+        )
         self.registry.register(table)
-        self._tokenizer = Info("tokend_tokenizer", "The tokenizer that is served.", registry=self.registry)
+        self.registry.register(_InfoCollector(row, _INFOS))
         build = Info("tokend_build", "The server's version.", registry=self.registry)
         build.info({"version": _label(version), "python": platform.python_version()})
-        ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        if processes is None:
+            processes = ProcessTable(workers=[0])
+            processes.began(0, os.getpid())
+            # Of several processes this would tell the one that is scraped, which does not work.
+            GCCollector(registry=self.registry)
+        self.registry.register(ProcessCollector(processes))
+
+    @property
+    def n_cells(self) -> int:
+        """How long a row must be for all series."""
+        return len(self._row.cells)
+
+    def gauges(self) -> list[int]:
+        """Return the cells that must not outlive the process that counts in them."""
+        return self._table.gauges()
 
     def method(self, path: str) -> MethodMetrics:
         """Return the counters of a method by its path on the wire; one set serves all unknown methods."""
@@ -90,7 +154,28 @@ class Metrics:
 
     def set_tokenizer(self, **labels: str) -> None:
         """Say which tokenizer is served, as labels of `tokend_tokenizer_info`; a later call replaces the earlier."""
-        self._tokenizer.info({name: _label(value) for name, value in labels.items()})
+        self._row.set_labels({"tokend_tokenizer": {name: _label(value) for name, value in labels.items()}})
+
+
+_INFOS = {"tokend_tokenizer": "The tokenizer that is served."}
+
+
+class _InfoCollector(Collector):
+    """Shows the labels that the processes have set; two that differ are two series."""
+
+    def __init__(self, row: Row, help_texts: Mapping[str, str]) -> None:
+        self._row = row
+        self._help_texts = help_texts
+
+    def describe(self) -> Iterable[Metric]:
+        return [Metric(name, help_text, "info") for name, help_text in self._help_texts.items()]
+
+    def collect(self) -> Iterable[Metric]:
+        families = {metric.name: metric for metric in self.describe()}
+        for labels in self._row.all_labels():
+            for name, each in labels.items():
+                families[name].add_sample(f"{name}_info", dict(each), 1)
+        return families.values()
 
 
 def _label(value: str) -> str:

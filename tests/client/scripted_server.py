@@ -4,6 +4,7 @@
 Its ids are the bytes of the text. `faults` are used up in order, one a call (unary or stream).
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,19 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
         )
     )
     wrong_batch_ids: bool = False
+    batch_sizes: list[int] = field(default_factory=list)
+    """Texts in each BatchEncode; sequences in each message of a StreamDecode."""
+    failing_text: str = ""
+    """A text on which the server fails, without a word about which text it was."""
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Encode and BatchEncode answer once it is set, which it is at first."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Set once a call that waited at the gate was cancelled by its client."""
+    ended: list[int] = field(default_factory=list)
+    """Sequences that a client ended, by `end`."""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     def start(self, address: str = "127.0.0.1:0") -> str:
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
@@ -60,6 +74,7 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
         return f"127.0.0.1:{port}"
 
     def stop(self) -> None:
+        self.gate.set()
         self._server.stop(0).wait()
 
     def _begin(self, method: str, context: grpc.ServicerContext) -> Fault | None:
@@ -71,8 +86,26 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
             fault.strike(context)
         return fault
 
+    def _wait_at_gate(self, texts: list[str], context: grpc.ServicerContext) -> None:
+        context.add_callback(lambda: None if self.gate.is_set() else self.cancelled.set())
+        self.gate.wait()
+        if self.failing_text in texts and self.failing_text:
+            context.abort(grpc.StatusCode.INTERNAL, "scripted")
+
+    def BatchEncode(self, request: Any, context: Any) -> Any:
+        self._begin("BatchEncode", context)
+        self.batch_sizes.append(len(request.texts))
+        self._wait_at_gate(list(request.texts), context)
+        texts = [text.encode() for text in request.texts]
+        return pb.BatchEncodeResponse(
+            packed_ids=b"".join(b.to_bytes(4, "little") for text in texts for b in text),
+            token_counts=[len(text) for text in texts],
+            fingerprint=FINGERPRINT,
+        )
+
     def Encode(self, request: Any, context: Any) -> Any:
         self._begin("Encode", context)
+        self._wait_at_gate([request.text], context)
         data = request.text.encode()
         encoding = types_pb2.Encoding(
             packed_ids=b"".join(b.to_bytes(4, "little") for b in data),
@@ -105,20 +138,43 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
 
     def StreamDecode(self, requests: Any, context: Any) -> Iterator[Any]:
         fault = self._begin("StreamDecode", context)
+        opened: dict[int, None] = {}
         for n_answered, request in enumerate(requests):
             if fault is not None and n_answered == fault.after:
                 if fault.end:
                     # As a drain does: what is held back is flushed with an END that nobody asked for.
-                    last = types_pb2.SequenceOutput(text="~", ended=True, end_reason=types_pb2.END_REASON_END)
-                    yield pb.StreamDecodeResponse(sequences=[last])
+                    opened.setdefault(request.sequences[0].sequence_id)
+                    yield self._ends(opened, "~")
                 fault.strike(context)
                 return
-            outputs = [
-                types_pb2.SequenceOutput(
-                    text=one.packed_ids[::4].decode("latin-1"), tokens=len(one.packed_ids) // 4
+            self.batch_sizes.append(len(request.sequences))
+            outputs = []
+            for one in request.sequences:
+                outputs.append(
+                    types_pb2.SequenceOutput(
+                        sequence_id=one.sequence_id,
+                        text=one.packed_ids[::4].decode("latin-1"),
+                        tokens=len(one.packed_ids) // 4,
+                        ended=one.end,
+                        end_reason=types_pb2.END_REASON_END if one.end else types_pb2.END_REASON_UNSPECIFIED,
+                    )
                 )
-                for one in request.sequences
-            ]
+                if one.end:
+                    self.ended.append(one.sequence_id)
+                    opened.pop(one.sequence_id, None)
+                else:
+                    opened[one.sequence_id] = None
             yield pb.StreamDecodeResponse(sequences=outputs, fingerprint="" if n_answered else FINGERPRINT)
-        last = types_pb2.SequenceOutput(ended=True, end_reason=types_pb2.END_REASON_END)
-        yield pb.StreamDecodeResponse(sequences=[last])
+        if opened:
+            yield self._ends(opened, "")
+
+    @staticmethod
+    def _ends(opened: dict[int, None], text: str) -> Any:
+        return pb.StreamDecodeResponse(
+            sequences=[
+                types_pb2.SequenceOutput(
+                    sequence_id=number, text=text, ended=True, end_reason=types_pb2.END_REASON_END
+                )
+                for number in opened
+            ]
+        )

@@ -6,6 +6,7 @@ TOO_MANY_SEQUENCES (test_stream_decode.py), UNAUTHENTICATED and PERMISSION_DENIE
 
 import grpc
 import pytest
+
 from tests.integration.conftest import (  # noqa: F401 (fixtures)
     byte_server,
     limited,
@@ -15,7 +16,6 @@ from tests.integration.conftest import (  # noqa: F401 (fixtures)
     wire_to,
 )
 from tests.integration.wire import Wire, encode_options, refused
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -126,7 +126,7 @@ def test_each_reason_has_its_code_its_metadata_and_the_call_s_trailer(limited: W
 
 
 def test_a_message_that_is_none_is_malformed(wire: Wire):  # noqa: F811 (fixture)
-    failure = refused(lambda timeout: wire.raw("Encode", b"\xff" * 7))
+    failure = refused(wire.raw, "Encode", b"\xff" * 7)
     assert (failure.code, failure.reason, failure.metadata) == (INVALID, "MALFORMED_MESSAGE", {})
 
 

@@ -26,7 +26,6 @@ from tests.tokenizers_for_tests import (
     word_level,
 )
 from tests.trained_tokenizers import english_russian, sprout
-
 from tokend_server.engine.reference import EncodeOptions
 from tokend_server.engine.round_trip import RoundTrip
 from tokend_server.errors import InvalidOption
@@ -66,7 +65,13 @@ def bytes_without(*missing: int) -> str:
 
 def byte_fallback(**options) -> str:
     """Byte tokens and a few letters, with nothing in front or behind that knows of spaces."""
-    vocab = {"<unk>": 0, **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)}, "a": 257, "b": 258, "ab": 259}
+    vocab = {
+        "<unk>": 0,
+        **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)},
+        "a": 257,
+        "b": 258,
+        "ab": 259,
+    }
     model = bpe_model(vocab, [("a", "b")], unk_token="<unk>", byte_fallback=True, **options)
     return tokenizer_json(model, decoder=TO_BYTES)
 
@@ -116,7 +121,11 @@ EXACT = {
 # Each with a phrase of the reason, and a text that does not come back.
 LOSSY = {
     "an added word with letters of the alphabet": (BLO(), "decode to another text: 'ilÖveyou'", "ilÖveyou"),
-    "an added word that takes spaces": (bytes_with("<T>", special=False, lstrip=True), "white space beside", "a <T>"),
+    "an added word that takes spaces": (
+        bytes_with("<T>", special=False, lstrip=True),
+        "white space beside",
+        "a <T>",
+    ),
     "an added word that spells a space": (bytes_with("Ġx", special=False), "decode to another text", "Ġx"),
     "a control token that is a byte's own": (bytes_with("a", 97), "1 bytes have no token", "a"),
     "a space in front": (byte_level_bpe(add_prefix_space=True), "puts a space in front", "hi"),
@@ -136,7 +145,9 @@ LOSSY = {
         "a1",
     ),
     "a pattern that leaves lone signs out": (
-        changed(PLAIN, pre_tokenizer=in_turn(split(r"[^\p{L}\p{N}\s]?\p{L}+|\p{N}|\s", invert=True), BYTE_LEVEL)),
+        changed(
+            PLAIN, pre_tokenizer=in_turn(split(r"[^\p{L}\p{N}\s]?\p{L}+|\p{N}|\s", invert=True), BYTE_LEVEL)
+        ),
         "drops what its pattern does not match",
         "!",
     ),
@@ -178,7 +189,11 @@ LOSSY = {
         "off the start",
         " a",
     ),
-    "byte runs, a byte spelled out": (byte_fallback(ignore_merges=True), "spells the token of a byte", "<0x61>"),
+    "byte runs, a byte spelled out": (
+        byte_fallback(ignore_merges=True),
+        "spells the token of a byte",
+        "<0x61>",
+    ),
     "byte runs, a byte spelled as an added word": (
         changed(byte_fallback(), added_tokens=[added_token(98, "<0x61>", special=False)]),
         "decode to another text: '<0x61>'",
@@ -209,8 +224,41 @@ def decoded(tokenizer, text, *, skip=False) -> str | None:
 
 
 PARTS = st.text(max_size=6) | st.sampled_from(
-    [" ", "  ", "\n", "\t", "\u00a0", "é", "e\u0301", "Ġ", "Ġx", "▁", "Ö", "<T>", " <T> ", "<mask>", "tool", "Bác"]
-    + ["ilÖveyou", "<0x61>", "<|bos|>", "<|end|>", "<tool>", "北 京", "xy", "zz", "the", " the", "aaaa", "\ufffd", "\0"]
+    (
+        *(
+            " ",
+            "  ",
+            "\n",
+            "\t",
+            "\u00a0",
+            "é",
+            "e\u0301",
+            "Ġ",
+            "Ġx",
+            "▁",
+            "Ö",
+            "<T>",
+            " <T> ",
+            "<mask>",
+            "tool",
+            "Bác",
+        ),
+        *(
+            "ilÖveyou",
+            "<0x61>",
+            "<|bos|>",
+            "<|end|>",
+            "<tool>",
+            "北 京",
+            "xy",
+            "zz",
+            "the",
+            " the",
+            "aaaa",
+            "\ufffd",
+            "\0",
+        ),
+    )
 )
 TEXTS = st.lists(PARTS, max_size=6).map("".join)
 

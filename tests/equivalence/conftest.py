@@ -1,26 +1,54 @@
-"""Clients of real servers, one for each tokenizer file and set of flags, kept for the session."""
+"""Servers and connections of this folder, one for each tokenizer and session."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import tokend
+from tests.client.conftest import connect  # noqa: F401 (a fixture: one test body for both clients)
+from tests.equivalence.served import Served, connected
+from tests.equivalence.subjects import Subject
 from tests.servers import RunningServer
 
 
 @pytest.fixture(scope="session")
-def connect(server_for: Callable[..., RunningServer]) -> Iterator[Callable[..., tokend.Client]]:
+def server_of(server_for: Callable[..., RunningServer]) -> Callable[[Subject], RunningServer]:
+    """The session's server for a tokenizer; skips where a package of the zoo is not there."""
+    return lambda subject: server_for(subject.source())
+
+
+@pytest.fixture(scope="session")
+def served_of(
+    server_of: Callable[[Subject], RunningServer], tokenizer_file: Callable[[str], Path]
+) -> Iterator[Callable[[Subject], Served]]:
+    """A connection to that server, with the reference beside it."""
+    found: dict[str, Served] = {}
+    with ExitStack() as stack:
+
+        def get(subject: Subject) -> Served:
+            if subject.name not in found:
+                source = subject.source()
+                path = tokenizer_file(source) if isinstance(source, str) else source
+                found[subject.name] = stack.enter_context(connected(server_of(subject), path))
+            return found[subject.name]
+
+        yield get
+
+
+@pytest.fixture(scope="session")
+def client_of(server_for: Callable[..., RunningServer]) -> Iterator[Callable[..., tokend.Client]]:
     """Give the session's client of a server on a tokenizer file (a path, a JSON text, or None: the default)."""
     clients: dict[str, tokend.Client] = {}
 
-    def to(tokenizer: Path | str | None = None, *flags: str) -> tokend.Client:
+    def of(tokenizer: Path | str | None = None, *flags: str) -> tokend.Client:
         target = server_for(tokenizer, *flags).grpc
         if target not in clients:
             clients[target] = tokend.Client(target, wait_for_ready=True)
         return clients[target]
 
-    yield to
+    yield of
     for client in clients.values():
         client.close()
 

@@ -8,7 +8,6 @@ from typing import Any
 from tests.equivalence.inputs import chunks
 from tests.equivalence.served import Served
 from tests.equivalence.tally import Tally
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -48,7 +47,8 @@ class DecodeLaws:
         self.served, self.tally = served, tally
         self.client, self.reference = served.client, served.reference
         self.mode = served.info.streaming.mode
-        self.bytes = self._token_bytes()
+        if not served.token_bytes:
+            served.token_bytes.update(self._token_bytes())
 
     def check(self, sequences: Sequence[list[int]], rng: random.Random) -> None:
         """Decode and StreamDecode of every id list, specials skipped and kept, unknown ids among them."""
@@ -65,7 +65,7 @@ class DecodeLaws:
         answers = self.client.decode_batch(
             sequences, skip_special_tokens=skip, include_bytes=True, unknown_ids="SKIP"
         )
-        known = set(self.reference.known_ids)
+        known = self.reference.known
         for ids, got in zip(sequences, answers, strict=True):
             self.tally.n_ids += len(ids)
             expected = self.reference.decode([each for each in ids if each in known], skip=skip)
@@ -88,7 +88,7 @@ class DecodeLaws:
             n_changed += not back
             if self.served.info.round_trip.exact:
                 self.tally.same("round trip", text, text, got.text)
-                joined = b"".join(self.bytes[token_id] for token_id in ids)
+                joined = b"".join(self.served.token_bytes[token_id] for token_id in ids)
                 self.tally.same("LookupTokens bytes joined", text, text.encode(), joined)
             if back:
                 self.tally.same("raw_bytes of a text that comes back", text, text.encode(), got.raw_bytes)
@@ -103,7 +103,9 @@ class DecodeLaws:
         for n, answer in enumerate(answers):
             named = [each.sequence_id for each in messages[n].sequences] if n < len(messages) else None
             if named is not None:
-                self.tally.same("order of the answers", n, named, [each.sequence_id for each in answer.sequences])
+                self.tally.same(
+                    "order of the answers", n, named, [each.sequence_id for each in answer.sequences]
+                )
             for output in answer.sequences:
                 job = jobs[output.sequence_id]
                 job.text += output.text
@@ -121,7 +123,7 @@ class DecodeLaws:
 
     def _job(self, ids: list[int], rng: random.Random) -> Job:
         skip, hold = rng.random() < 0.5, rng.random() < 0.5
-        known_ids = set(self.reference.known_ids)
+        known_ids = self.reference.known
         known = [each for each in ids if each in known_ids]
         if self.reference.byte_ids and not hold:
             return Job(ids=ids, skip=skip, hold=hold, expected=self.reference.prompt_text(known, skip=skip))
@@ -147,9 +149,7 @@ class DecodeLaws:
 
     @staticmethod
     def _messages(jobs: Sequence[Job], rng: random.Random) -> Iterator[pb.StreamDecodeRequest]:
-        parts: dict[int, Any] = {
-            number: [*chunks(rng, job.ids)] or [[]] for number, job in enumerate(jobs)
-        }
+        parts: dict[int, Any] = {number: [*chunks(rng, job.ids)] or [[]] for number, job in enumerate(jobs)}
         started: set[int] = set()
         ends_itself = {number for number in parts if rng.random() < 0.5}
         while parts:
@@ -191,7 +191,7 @@ class DecodeLaws:
         control = {*reference.control.values()}
         found: dict[int, bytes] = {}
         asked = [*range(greatest + 2), UNKNOWN_ID]
-        known = set(reference.known_ids)
+        known = reference.known
         for token_id, got in zip(asked, self.client.lookup(asked), strict=True):
             self.tally.same("LookupTokens known", token_id, token_id in known, got.known)
             if token_id not in known:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
+
 from tests.zoo.texts import texts as texts_by_language
 
 COMBINING = ("\u0301", "\u0308", "\u0323", "\u20dd", "\u0489", "\u3099", "\u093c", "\u064b", "\u1ab0")
@@ -15,36 +16,197 @@ WHITE_SPACE = (
     *(chr(n) for n in range(0x2000, 0x200B)),
     *("\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\r\n", "\n\n", "  ", " \n", "\t\t", "   \n  "),
 )
-INVISIBLE = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u180e", "\u00ad", "\ufe0f", "\u034f", "\u115f")
+INVISIBLE = (
+    "\u200b",
+    "\u200c",
+    "\u200d",
+    "\u2060",
+    "\ufeff",
+    "\u180e",
+    "\u00ad",
+    "\ufe0f",
+    "\u034f",
+    "\u115f",
+)
 DIRECTIONS = ("\u200e", "\u200f", "\u202b", "\u202c", "\u202e", "\u2067", "\u2069", "\u061c")
 CONTROLS = ("\x00", "\x01", "\x07", "\x08", "\x1b[0m", "\x7f", "\x80", "\x9f", "\x00\x00\x00")
 EMOJI = (
-    *("🙂", "👍🏽", "👨\u200d👩\u200d👧\u200d👦", "🏳\ufe0f\u200d🌈", "🇩🇪🇫🇷", "1\ufe0f\u20e3", "❤\ufe0f", "🧑🏿\u200d🚀", "☺", "🫠"),
+    *(
+        "🙂",
+        "👍🏽",
+        "👨\u200d👩\u200d👧\u200d👦",
+        "🏳\ufe0f\u200d🌈",
+        "🇩🇪🇫🇷",
+        "1\ufe0f\u20e3",
+        "❤\ufe0f",
+        "🧑🏿\u200d🚀",
+        "☺",
+        "🫠",
+    ),
     *("👩🏻\u200d❤\ufe0f\u200d💋\u200d👨🏾", "🏴\U000e0067\U000e0062\U000e007f", "\u200d👧", "🏽", "🇩"),
 )
 RIGHT_TO_LEFT = ("שלום", "עִבְרִית", "مرحبا", "العَرَبِيّة", "۱۲۳", "פ\u05b0", "ﷺ", "ܫܠܡܐ")
 SCRIPTS = (
-    *("naïve", "Straße", "ǅ", "ŉ", "ﬁﬂ", "Ｗｉｄｅ", "½²ⅷ", "Ωmega", "Привет", "ёЁ", "日本語", "漢字かな", "カﾞ", "한국어"),
-    *("\u1112\u1161\u11ab", "ไทย", "हिन्दी", "தமிழ்", "မြန်မာ", "ქართული", "አማርኛ", "ᎣᏏᏲ", "𝔘𝔫𝔦", "𒀀𒁀", "İıſK", "Å"),
+    *(
+        "naïve",
+        "Straße",
+        "ǅ",
+        "ŉ",
+        "ﬁﬂ",
+        "Ｗｉｄｅ",
+        "½²ⅷ",
+        "Ωmega",
+        "Привет",
+        "ёЁ",
+        "日本語",
+        "漢字かな",
+        "カﾞ",
+        "한국어",
+    ),
+    *(
+        "\u1112\u1161\u11ab",
+        "ไทย",
+        "हिन्दी",
+        "தமிழ்",
+        "မြန်မာ",
+        "ქართული",
+        "አማርኛ",
+        "ᎣᏏᏲ",
+        "𝔘𝔫𝔦",
+        "𒀀𒁀",
+        "İıſK",
+        "Å",
+    ),
 )
 CONTRACTIONS = tuple(
     mark + ending
     for mark in ("'", "\u2019", " '", "n'")
-    for ending in ("s", "S", "\u017f", "t", "T", "re", "Re", "RE", "ve", "vE", "m", "d", "D", "ll", "Ll", "LL", "x")
+    for ending in (
+        "s",
+        "S",
+        "\u017f",
+        "t",
+        "T",
+        "re",
+        "Re",
+        "RE",
+        "ve",
+        "vE",
+        "m",
+        "d",
+        "D",
+        "ll",
+        "Ll",
+        "LL",
+        "x",
+    )
 )
 DIGITS = ("0", "7", "12", "345", "1234567", "3.14", "1,000", "٣٤", "१२३", "Ⅳ", "²³", "𝟙𝟚", "0x1F", "1e-9")
 MARKS = (
-    *("▁", "▁▁", " ▁", "▁ ", "▁a", "a▁b", "▁▁▁▁▁", "\u2581\u0301", "Ġ", "Ċ", "Ġthe", "</w>", "a</w>", "##", "##ing", "Ö", "Ń"),
-    *("<0x41>", "<0xE4><0xBD><0xA0>", "<0xFF>", "<0x0a>", "<0x+A>", "<0x4", "0x41>", "<0x>", "<unk>", "<s>", "[UNK]"),
+    *(
+        "▁",
+        "▁▁",
+        " ▁",
+        "▁ ",
+        "▁a",
+        "a▁b",
+        "▁▁▁▁▁",
+        "\u2581\u0301",
+        "Ġ",
+        "Ċ",
+        "Ġthe",
+        "</w>",
+        "a</w>",
+        "##",
+        "##ing",
+        "Ö",
+        "Ń",
+    ),
+    *(
+        "<0x41>",
+        "<0xE4><0xBD><0xA0>",
+        "<0xFF>",
+        "<0x0a>",
+        "<0x+A>",
+        "<0x4",
+        "0x41>",
+        "<0x>",
+        "<unk>",
+        "<s>",
+        "[UNK]",
+    ),
 )
-ODD = ("\ufffd", "\ufffd\ufffd", "\ufffe", "\uffff", "\ue000", "\u0378", "\U0001fbff", "\U000e1000", "\U0010ffff", "\ufdd0")
+ODD = (
+    "\ufffd",
+    "\ufffd\ufffd",
+    "\ufffe",
+    "\uffff",
+    "\ue000",
+    "\u0378",
+    "\U0001fbff",
+    "\U000e1000",
+    "\U0010ffff",
+    "\ufdd0",
+)
 CODE = (
-    *("def f(x):\n    return x\n", "{'a': [1, 2]}", "https://ex.org/a?b=c&d#e", "a_b-c.d/e\\f", "<div class=\"x\">", "!=", "->"),
-    *("::", "();", "...", "…", "!!!", "```py\n", "#\t", "$x+=1;", "@@", "--", "~/.a", "%20", "/* */", "\\n", "«—»", "??"),
+    *(
+        "def f(x):\n    return x\n",
+        "{'a': [1, 2]}",
+        "https://ex.org/a?b=c&d#e",
+        "a_b-c.d/e\\f",
+        '<div class="x">',
+        "!=",
+        "->",
+    ),
+    *(
+        "::",
+        "();",
+        "...",
+        "…",
+        "!!!",
+        "```py\n",
+        "#\t",
+        "$x+=1;",
+        "@@",
+        "--",
+        "~/.a",
+        "%20",
+        "/* */",
+        "\\n",
+        "«—»",
+        "??",
+    ),
 )
-WORDS = ("the", "The", "THE", "hello", "world", "don", "I", "a", "strawberry", "lower", "newer", "hi", "cafe", "x", "camelCase")
+WORDS = (
+    "the",
+    "The",
+    "THE",
+    "hello",
+    "world",
+    "don",
+    "I",
+    "a",
+    "strawberry",
+    "lower",
+    "newer",
+    "hi",
+    "cafe",
+    "x",
+    "camelCase",
+)
 KINDS = (
-    *(WORDS, WORDS, COMBINING, WHITE_SPACE, WHITE_SPACE, INVISIBLE, DIRECTIONS, CONTROLS, EMOJI, RIGHT_TO_LEFT),
+    *(
+        WORDS,
+        WORDS,
+        COMBINING,
+        WHITE_SPACE,
+        WHITE_SPACE,
+        INVISIBLE,
+        DIRECTIONS,
+        CONTROLS,
+        EMOJI,
+        RIGHT_TO_LEFT,
+    ),
     *(SCRIPTS, SCRIPTS, CONTRACTIONS, DIGITS, MARKS, ODD, CODE),
 )
 ALL_PIECES = tuple(sorted({piece for kind in KINDS for piece in kind}))
@@ -100,8 +262,19 @@ def fuzz_texts(seed: int, n_texts: int, specials: Sequence[str]) -> list[str]:
 def long_texts() -> list[str]:
     """Long runs, for what costs more than linear time or overflows."""
     return [
-        *(character * 20_000 for character in ("a", " ", "\n", "0", "é", "漢", "🙂", "\x00", "!", "▁", "\u0301")),
-        *("ab" * 10_000, "a " * 10_000, " a" * 10_000, "'s" * 5_000, "\r\n" * 5_000, "<|" * 5_000, "<s>" * 3_000),
+        *(
+            character * 20_000
+            for character in ("a", " ", "\n", "0", "é", "漢", "🙂", "\x00", "!", "▁", "\u0301")
+        ),
+        *(
+            "ab" * 10_000,
+            "a " * 10_000,
+            " a" * 10_000,
+            "'s" * 5_000,
+            "\r\n" * 5_000,
+            "<|" * 5_000,
+            "<s>" * 3_000,
+        ),
     ]
 
 
@@ -131,7 +304,9 @@ def spoiled_ids(rng: random.Random, ids: Sequence[int], specials: Sequence[int])
     spoiled = list(ids[start : start + rng.randint(0, 200)])
     for _ in range(rng.randrange(3)):
         at = rng.randrange(len(spoiled) + 1)
-        spoiled[at : at + rng.randrange(2)] = [rng.choice(specials)] if specials and rng.random() < 0.6 else []
+        spoiled[at : at + rng.randrange(2)] = (
+            [rng.choice(specials)] if specials and rng.random() < 0.6 else []
+        )
     return spoiled
 
 

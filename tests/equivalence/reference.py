@@ -20,7 +20,9 @@ CONTROL_LOOK = re.compile(r"<\|.+\|>|<｜.+｜>", re.DOTALL)
 # The alphabet of byte-level files: Latin-1 where it prints, and letters from U+0100 on for the other bytes.
 _PLAIN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PLAIN]
-BYTE_OF_LETTER = {chr(byte): byte for byte in _PLAIN} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
+BYTE_OF_LETTER = {chr(byte): byte for byte in _PLAIN} | {
+    chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)
+}
 
 
 class Reference:
@@ -66,6 +68,10 @@ class Reference:
     def known_ids(self) -> list[int]:
         ids = {*self.tokenizer.get_vocab(with_added_tokens=True).values()}
         return sorted(token_id for token_id in ids if self.tokenizer.id_to_token(token_id) is not None)
+
+    @cached_property
+    def known(self) -> frozenset[int]:
+        return frozenset(self.known_ids)
 
     @cached_property
     def special_contents(self) -> frozenset[str]:
@@ -155,25 +161,23 @@ class Reference:
         """The bytes that a token stands for within a text, by the kind of the file's decoder."""
         string = self.string(token_id)
         kinds, decoder = self.decoder_kinds, self.spec["decoder"] or {}
-        if token_id in self.added_contents:
-            string = self.added_contents[token_id]
-            if "ByteLevel" in kinds:
-                return string.encode()  # It is found in the text itself, before there are letters for bytes.
+        added = self.added_contents.get(token_id)
         if "ByteLevel" in kinds:
-            if BYTE_OF_LETTER.keys() >= set(string):
-                return bytes(BYTE_OF_LETTER[letter] for letter in string)
-            return string.encode()
+            # An added token is found in the text itself, before there are letters for bytes.
+            if added is not None or not BYTE_OF_LETTER.keys() >= set(string):
+                return (added or string).encode()
+            return bytes(BYTE_OF_LETTER[letter] for letter in string)
         if token_id in self.byte_ids:
             return bytes([self.byte_ids[token_id]])
+        string = added or string
         if "WordPiece" in kinds:
-            return string.removeprefix(decoder["prefix"]).encode()
-        if "BPEDecoder" in kinds:
-            return string.replace(decoder["suffix"], " ").encode()
-        if "CTC" in kinds:
-            pads = {decoder["pad_token"]: "", decoder["word_delimiter_token"]: " "}
-            return pads.get(string, string).encode()
-        if "Metaspace" in kinds or "Replace" in kinds:
-            return string.replace("▁", " ").encode()
+            string = string.removeprefix(decoder["prefix"])
+        elif "BPEDecoder" in kinds:
+            string = string.replace(decoder["suffix"], " ")
+        elif "CTC" in kinds:
+            string = {decoder["pad_token"]: "", decoder["word_delimiter_token"]: " "}.get(string, string)
+        elif "Metaspace" in kinds or "Replace" in kinds:
+            string = string.replace("▁", " ")
         return string.encode()
 
 
@@ -189,7 +193,11 @@ class TextReference:
         for entry in spec["added_tokens"]:
             entry["special"] = entry["content"] in self.kept
         model = spec["model"]
-        held = {piece for piece, _ in model["vocab"]} if isinstance(model["vocab"], list) else set(model["vocab"])
+        held = (
+            {piece for piece, _ in model["vocab"]}
+            if isinstance(model["vocab"], list)
+            else set(model["vocab"])
+        )
         renamed = [content for content in self.kept if content in held and content != reference.unk]
         self._rename(model, renamed)
         # The renamed ones are new to the library, which numbers them after all others, so they come last.

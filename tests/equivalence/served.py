@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.equivalence.reference import Reference
-from tests.servers import RunningServer
 
 import tokend
+from tests.equivalence.reference import Reference
+from tests.servers import RunningServer
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import tokenizer_service_pb2_grpc as pb_grpc
 from tokend.v1 import types_pb2 as types
@@ -28,6 +28,8 @@ class Served:
     stub: pb_grpc.TokenizerServiceStub
     info: tokend.TokenizerInfo
     reference: Reference
+    token_bytes: dict[int, bytes] = field(default_factory=dict)
+    """What LookupTokens says of each id, once it was asked."""
 
     def encode_one_by_one(
         self, texts: Sequence[str], options: types.EncodeOptions
@@ -71,9 +73,7 @@ def connected(server: RunningServer, path: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def serving(
-    source: Path | str, folder: Path, start: Callable[..., Any] = RunningServer
-) -> Iterator[Served]:
+def serving(source: Path | str, folder: Path, start: Callable[..., Any] = RunningServer) -> Iterator[Served]:
     """Start a server for one tokenizer, and stop it at the end."""
     path = file_of(source, folder)
     server = start(tokenizer=path)

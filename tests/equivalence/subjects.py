@@ -24,7 +24,6 @@ from tests.tokenizers_for_tests import (
 )
 from tests.trained_tokenizers import english_russian, sprout
 from tests.zoo import catalogue as zoo
-
 from tokend_server.data import default_tokenizer_path
 
 
@@ -44,7 +43,9 @@ def from_zoo(name: str) -> Subject:
 CORE = tuple(map(from_zoo, zoo.names("core")))
 ZOO = tuple(map(from_zoo, zoo.names()))
 TRAINED = (
-    Subject(name="english-russian", model="characters with `<unk>`, trained in the tests", source=english_russian),
+    Subject(
+        name="english-russian", model="characters with `<unk>`, trained in the tests", source=english_russian
+    ),
     Subject(name="sprout", model="bytes, 8,192 ids, trained in the tests", source=sprout),
     Subject(name="default", model="the embedded default", source=default_tokenizer_path),
 )
@@ -78,7 +79,8 @@ SMALL_FILES: dict[str, Callable[[], str]] = {
     "BF": BF,
     "BFM": BFM,
     "BF, a merge makes a special token": lambda: byte_fallback_bpe(
-        extra_merges=[("a", "b")], added=[added_token(0, "<unk>"), added_token(1, "<s>"), added_token(288, "ab")]
+        extra_merges=[("a", "b")],
+        added=[added_token(0, "<unk>"), added_token(1, "<s>"), added_token(288, "ab")],
     ),
     "WP": WP,
     "WP, no cleanup": lambda: WP(cleanup=False),

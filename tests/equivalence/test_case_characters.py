@@ -6,7 +6,7 @@ In BL an id below 256 is the byte of that value; in BF the byte b has the id 3 +
 import codecs
 import os
 import signal
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,8 @@ FFFD = "\ufffd"
 HALF_SMILE = [0xF0, 0x9F]
 
 BYTES = st.lists(
-    st.integers(0, 255) | st.sampled_from([0xED, 0xA0, 0xBF, 0xE4, 0xBD, 0xEF, 0xBF, 0xBD, 0xF0, 0x9F, 0xF4, 0x90]),
+    st.integers(0, 255)
+    | st.sampled_from([0xED, 0xA0, 0xBF, 0xE4, 0xBD, 0xEF, 0xBF, 0xBD, 0xF0, 0x9F, 0xF4, 0x90]),
     max_size=24,
 )
 """Byte values, many of them at the edges of UTF-8 and out of U+FFFD itself."""
@@ -49,13 +50,13 @@ def cut(data, chunks):
 
 
 @pytest.fixture(scope="module")
-def byte_client(connect):
-    return connect(BL())
+def byte_client(client_of):
+    return client_of(BL())
 
 
 @pytest.fixture(scope="module")
-def fallback_client(connect):
-    return connect(BF())
+def fallback_client(client_of):
+    return client_of(BF())
 
 
 # Bytes
@@ -87,11 +88,18 @@ def test_each_answer_has_what_its_bytes_complete(byte_client, streamed, ids, pie
 
 @settings(max_examples=150)
 @given(data=BYTES, chunks=st.data())
-def test_text_waits_only_while_its_bytes_are_the_beginning_of_one_character(byte_client, streamed, data, chunks):
+def test_text_waits_only_while_its_bytes_are_the_beginning_of_one_character(
+    byte_client, streamed, data, chunks
+):
     messages = cut(data, chunks)
     *answers, last = so_far(streamed(byte_client, messages))
-    assert answers == [settled(bytes(sum(messages[: n + 1], []))) for n in range(len(messages))]
-    assert last == bytes(data).decode(errors="replace") == byte_client.decode(data).text == load(BL()).decode(data)
+    assert answers == [settled(bytes(chain(*messages[: n + 1]))) for n in range(len(messages))]
+    assert (
+        last
+        == bytes(data).decode(errors="replace")
+        == byte_client.decode(data).text
+        == load(BL()).decode(data)
+    )
 
 
 @settings(max_examples=100)
@@ -123,7 +131,15 @@ def test_what_one_sees_as_one_letter_may_come_in_parts_but_comes_whole(byte_clie
         (b"\xf0\x9f\x99", 1),
         (b"\x80\x80", 2),
     ],
-    ids=["surrogate", "overlong NUL", "overlong", "above U+10FFFF", "never a byte of text", "cut short", "no lead"],
+    ids=[
+        "surrogate",
+        "overlong NUL",
+        "overlong",
+        "above U+10FFFF",
+        "never a byte of text",
+        "cut short",
+        "no lead",
+    ],
 )
 def test_every_class_of_bytes_that_are_no_text(byte_client, streamed, data, n_replaced):
     ids = [97, *data, 98]
@@ -219,16 +235,17 @@ def test_many_long_characters_in_a_row_need_no_looking_back(fallback_client, str
 
 
 @pytest.mark.parametrize(
-    ("ids", "skip", "prompt", "held"),
+    ("ids", "skip", "texts"),
     [
-        ([*byte_ids("Ù".encode()), *byte_ids(b"\xf0"), HI], True, f"Ù{FFFD} hi", f"{3 * FFFD} hi"),
-        ([*byte_ids("é".encode()), *byte_ids(b"\x99"), 2], False, f"é{FFFD}</s>", f"{3 * FFFD}</s>"),
+        ([*byte_ids("Ù".encode()), *byte_ids(b"\xf0"), HI], True, (f"Ù{FFFD} hi", f"{3 * FFFD} hi")),
+        ([*byte_ids("é".encode()), *byte_ids(b"\x99"), 2], False, (f"é{FFFD}</s>", f"{3 * FFFD}</s>")),
     ],
     ids=["then a word", "then a special token that is shown"],
 )
 def test_a_stray_byte_behind_a_character_changes_nothing_that_was_sent(
-    fallback_client, streamed, ids, skip, prompt, held
+    fallback_client, streamed, ids, skip, texts
 ):
+    prompt, held = texts
     messages = [[token_id] for token_id in ids]
     assert "".join(streamed(fallback_client, messages, skip_special_tokens=skip)) == prompt
     assert "".join(streamed(fallback_client, messages, skip_special_tokens=skip, byte_runs="HOLD")) == held
@@ -236,16 +253,20 @@ def test_a_stray_byte_behind_a_character_changes_nothing_that_was_sent(
 
 
 RUNS = st.lists(
-    st.integers(3, 258) | st.sampled_from([HI, HI, 259, 260, 0, 1, 2, *byte_ids("é中🙂".encode())]), max_size=24
+    st.integers(3, 258) | st.sampled_from([HI, HI, 259, 260, 0, 1, 2, *byte_ids("é中🙂".encode())]),
+    max_size=24,
 )
 
 
 @settings(max_examples=150)
-@given(ids=RUNS, chunks=st.data(), skip=st.booleans(), strip=st.booleans())
-def test_a_held_stream_is_always_what_the_library_decodes(connect, streamed, ids, chunks, skip, strip):
-    file = BF() if strip else BF(decoder=byte_fallback_decoder(strip=False))
+@given(ids=RUNS, chunks=st.data(), skip=st.booleans())
+@pytest.mark.parametrize(
+    "file", [BF(), BF(decoder=byte_fallback_decoder(strip=False))], ids=["strip", "no strip"]
+)
+def test_a_held_stream_is_always_what_the_library_decodes(request, file, ids, chunks, skip):
+    client_of, streamed = (request.getfixturevalue(name) for name in ("client_of", "streamed"))
     options = {"skip_special_tokens": skip, "byte_runs": "HOLD"}
-    text = "".join(streamed(connect(file), cut(ids, chunks), **options))
+    text = "".join(streamed(client_of(file), cut(ids, chunks), **options))
     assert text == load(file).decode(ids, skip_special_tokens=skip)
 
 

@@ -47,9 +47,9 @@ def timed(client, ids, options):
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)
-def test_sixteen_times_the_ids_cost_about_sixteen_times_the_time(connect, kind):
+def test_sixteen_times_the_ids_cost_about_sixteen_times_the_time(client_of, kind):
     file, pattern, options = SEQUENCES[kind]
-    client = connect(file)
+    client = client_of(file)
     long_ids = pattern * (N_LONG // len(pattern))
     short_s = min(timed(client, long_ids[:N_SHORT], options)[0] for _ in range(5))
     long_s, text = min(timed(client, long_ids, options) for _ in range(3))
@@ -63,9 +63,9 @@ def test_sixteen_times_the_ids_cost_about_sixteen_times_the_time(connect, kind):
 
 @settings(max_examples=20)
 @given(n_skipped=st.integers(0, 3000), chunk=st.integers(1, 1000))
-def test_text_behind_any_number_of_skipped_ids_comes_at_once(connect, n_skipped, chunk):
+def test_text_behind_any_number_of_skipped_ids_comes_at_once(client_of, n_skipped, chunk):
     skipped = [262, 263] * (n_skipped // 2)
-    with connect(BL()).decoder() as decoder:
+    with client_of(BL()).decoder() as decoder:
         assert {decoder.push(skipped[at : at + chunk]) for at in range(0, len(skipped), chunk)} <= {""}
         assert decoder.push([*b"ok"]) == "ok"
 
@@ -76,23 +76,21 @@ LONG_TEXTS = {
     "one sign": ("^", 400_000),
     "accents on one letter": ("\u0301", 150_000),
     "words without spaces": ("hi", 200_000),
-    "random-looking ideographs": ("日本語文字列検査", 20_000),
+    "ideographs": ("日本語文字列検査", 20_000),
 }
 
 
 @pytest.mark.parametrize("kind", LONG_TEXTS)
-def test_four_times_the_text_costs_about_four_times_the_time(connect, kind):
+def test_sixteen_times_the_text_costs_about_sixteen_times_the_time(client_of, kind):
     part, n = LONG_TEXTS[kind]
-    client = connect(BL())
+    client = client_of(BL())
 
-    def encode_s(times):
+    def encode_s(text):
         start_s = time.perf_counter()
-        encoded = client.encode("e" + part * times)
-        return time.perf_counter() - start_s, len(encoded)
+        assert len(client.encode(text)) > len(text) / 16
+        return time.perf_counter() - start_s
 
-    short_s = min(encode_s(n // 4)[0] for _ in range(2))
-    long_s, n_ids = encode_s(n)
-    # A quadratic way would take 16 times as long.
-    assert long_s / short_s < 10
-    assert n_ids > n / 16
+    short_s = min(encode_s("e" + part * (n // 16)) for _ in range(5))
+    long_s = min(encode_s("e" + part * n) for _ in range(3))
+    assert long_s / short_s < ALLOWED
     assert client.encode("a", add_special_tokens=False).ids == [97], "the server is well after it"

@@ -35,39 +35,44 @@ PADDING = {
 
 
 @pytest.mark.parametrize(("max_tokens", "pair", "least"), [(1, None, 2), (2, "hello", 3), (1, "hello", 3)])
-def test_a_limit_with_no_room_for_what_is_added_is_refused(connect, max_tokens, pair, least):
-    client = connect(WP())
+def test_a_limit_with_no_room_for_what_is_added_is_refused(client_of, max_tokens, pair, least):
+    client = client_of(WP())
     with pytest.raises(tokend.InvalidOptionError, match=f"at least {least}") as refused:
         client.encode("hello world", pair, max_tokens=max_tokens)
     assert refused.value.metadata["value"] == str(max_tokens)
-    assert client.encode("hello world", pair, max_tokens=max_tokens, add_special_tokens=False).token_count == max_tokens
+    assert (
+        client.encode("hello world", pair, max_tokens=max_tokens, add_special_tokens=False).token_count
+        == max_tokens
+    )
 
 
 @settings(max_examples=100)
 @given(
     n_words=st.integers(0, 12),
-    max_tokens=st.integers(1, 8),
     pair=st.none() | st.just("world ,"),
-    add=st.booleans(),
-    side=st.sampled_from(["left", "right"]),
+    options=st.fixed_dictionaries(
+        {
+            "max_tokens": st.integers(1, 8),
+            "add_special_tokens": st.booleans(),
+            "truncation_side": st.sampled_from(["left", "right"]),
+        }
+    ),
 )
-def test_no_answer_is_longer_than_its_limit(connect, n_words, max_tokens, pair, add, side):
-    client, text = connect(WP()), "hello " * n_words
+def test_no_answer_is_longer_than_its_limit(client_of, n_words, pair, options):
+    client, text, add = client_of(WP()), "hello " * n_words, options["add_special_tokens"]
     try:
-        encoded = client.encode(
-            text, pair, max_tokens=max_tokens, add_special_tokens=add, truncation_side=side
-        )
+        encoded = client.encode(text, pair, **options)
     except tokend.InvalidOptionError:
         assert add
-        assert max_tokens < (2 if pair is None else 3)
+        assert options["max_tokens"] < (2 if pair is None else 3)
         return
     whole = client.encode(text, pair, add_special_tokens=add)
-    assert encoded.token_count == min(max_tokens, whole.token_count)
+    assert encoded.token_count == min(options["max_tokens"], whole.token_count)
     assert encoded.total_token_count == whole.token_count
 
 
-def test_truncation_and_padding_of_the_file_touch_no_request(connect):
-    client = connect(WP(truncation=TRUNCATION, padding=PADDING))
+def test_truncation_and_padding_of_the_file_touch_no_request(client_of):
+    client = client_of(WP(truncation=TRUNCATION, padding=PADDING))
     texts = ["hello world , . !", "hello"]
     ids = [[2, 5, 6, 7, 8, 9, 3], [2, 5, 3]]
     assert [client.encode(text).ids for text in texts] == ids
@@ -82,16 +87,16 @@ def test_truncation_and_padding_of_the_file_touch_no_request(connect):
 # Batches
 
 
-def test_a_batch_is_a_list_of_texts_whatever_they_are(connect):
-    client = connect(BL())
+def test_a_batch_is_a_list_of_texts_whatever_they_are(client_of):
+    client = client_of(BL())
     assert [each.ids for each in client.encode_batch(["b", "c"])] == [[262, 98], [262, 99]]
     assert [each.ids for each in client.encode_batch(["b"], ["c"])] == [[262, 98, 99]]
     with pytest.raises(TypeError, match=r"texts\[0\] is a str, not list"):
         client.encode_batch([["b", "c"]])
 
 
-def test_empty_input_is_input(connect):
-    client = connect(BL())
+def test_empty_input_is_input(client_of):
+    client = client_of(BL())
     assert client.decode([]).text == ""
     assert client.encode("").ids == [262]
     assert client.encode("", add_special_tokens=False).ids == []
@@ -101,8 +106,8 @@ def test_empty_input_is_input(connect):
     assert client.count([]).total == 0
 
 
-def test_a_panic_of_the_library_fails_its_call_at_once_and_names_the_item(connect):
-    client = connect(byte_level_bpe(normalizer=PANICS_BEFORE_LETTERS))
+def test_a_panic_of_the_library_fails_its_call_at_once_and_names_the_item(client_of):
+    client = client_of(byte_level_bpe(normalizer=PANICS_BEFORE_LETTERS))
     for _ in range(3):
         start_s = time.monotonic()
         with pytest.raises(tokend.InternalError) as failed:
@@ -114,8 +119,8 @@ def test_a_panic_of_the_library_fails_its_call_at_once_and_names_the_item(connec
         assert [each.ids for each in client.encode_batch(["1a", "2"])] == [[262, 49, 97], [262, 50]]
 
 
-def test_a_panic_fails_its_own_batch_of_a_stream_alone(connect):
-    client = connect(byte_level_bpe(normalizer=PANICS_BEFORE_LETTERS))
+def test_a_panic_fails_its_own_batch_of_a_stream_alone(client_of):
+    client = client_of(byte_level_bpe(normalizer=PANICS_BEFORE_LETTERS))
     answers = client.encode_stream(iter(["1", "2", "x", "3"]), batch_texts=1, in_flight=1)
     got = []
     with pytest.raises(tokend.InternalError) as failed:
@@ -127,16 +132,16 @@ def test_a_panic_fails_its_own_batch_of_a_stream_alone(connect):
 # Text that cannot be said
 
 
-def test_text_that_the_library_drops_is_told_at_the_start(connect):
-    client = connect(bpe_without_unk())
+def test_text_that_the_library_drops_is_told_at_the_start(client_of):
+    client = client_of(bpe_without_unk())
     assert client.encode("a zz a").ids == load(bpe_without_unk()).encode("a zz a").ids == [0, 0]
     info = client.tokenizer_info()
     assert any("dropped silently" in warning for warning in info.warnings)
     assert not info.round_trip.exact
 
 
-def test_text_that_the_library_refuses_is_refused_by_its_place(connect):
-    client = connect(word_level(unk_token=None))
+def test_text_that_the_library_refuses_is_refused_by_its_place(client_of):
+    client = client_of(word_level(unk_token=None))
     assert client.encode("a b").ids == [1, 2]
     with pytest.raises(tokend.InvalidOptionError, match="no unk token") as refused:
         client.encode_batch(["a", "a zz"])
@@ -184,8 +189,8 @@ def test_a_lone_surrogate_is_a_value_error_before_anything_is_sent(server_for, k
 # Ids that are none
 
 
-def test_an_unknown_id_is_an_error_or_is_counted_and_never_vanishes(connect):
-    client = connect(BL())
+def test_an_unknown_id_is_an_error_or_is_counted_and_never_vanishes(client_of):
+    client = client_of(BL())
     with pytest.raises(tokend.UnknownTokenIdError) as refused:
         client.decode([104, 5000, 105])
     assert (refused.value.id, refused.value.index, refused.value.max_id) == (5000, 1, 264)

@@ -66,7 +66,7 @@ def test_a_sequence_that_reuses_an_id_starts_anew(wire):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_sequences_that_are_cut_and_mixed_at_will_each_get_their_own_decode(connect, wire, data):
+def test_sequences_that_are_cut_and_mixed_at_will_each_get_their_own_decode(wire, data):
     lists = data.draw(st.lists(st.lists(st.integers(0, 264), max_size=12), min_size=2, max_size=8))
     rest = {sequence_id: list(ids) for sequence_id, ids in enumerate(lists)}
     stream = wire.stream("StreamDecode")
@@ -141,8 +141,8 @@ def test_an_id_that_is_none_ends_its_own_sequence_with_the_text_before_it(wire, 
 
 
 @pytest.mark.parametrize("bad", [-1, 2**32, -(2**63)])
-def test_a_client_refuses_an_id_that_the_wire_cannot_hold_before_it_sends(connect, bad):
-    client = connect(BL())
+def test_a_client_refuses_an_id_that_the_wire_cannot_hold_before_it_sends(client_of, bad):
+    client = client_of(BL())
     with pytest.raises(ValueError, match=r"ids\[1\] is"):
         client.decode([97, bad])
     pieces = []
@@ -155,15 +155,15 @@ def test_a_client_refuses_an_id_that_the_wire_cannot_hold_before_it_sends(connec
         assert decoder.push(98) == "b", "nothing was sent, so the sequence is well"
 
 
-def test_the_error_of_one_client_is_nobody_elses(connect):
-    client = connect(BL())
+def test_the_error_of_one_client_is_nobody_elses(client_of):
+    client = client_of(BL())
 
     def run(n):
         ids = [97, 5000 + n] if n % 3 == 0 else [*b"ok", *"🙂".encode()]
         pieces = []
         try:
-            for piece in client.decode_stream([token_id] for token_id in ids):
-                pieces.append(piece)
+            # One by one, so that the pieces before an error are kept.
+            pieces.extend(client.decode_stream([token_id] for token_id in ids))
         except tokend.UnknownTokenIdError as error:
             return "".join(pieces), error.metadata["id"]
         return "".join(pieces), None
@@ -195,15 +195,15 @@ SECRET = [*b"Secret prompt "]
         "a skipped token in between",
     ],
 )
-def test_the_text_of_a_prompt_is_never_sent(connect, streamed, prompt, ids, pieces):
-    assert streamed(connect(BL()), [[token_id] for token_id in ids], prompt_ids=prompt) == pieces
+def test_the_text_of_a_prompt_is_never_sent(client_of, streamed, prompt, ids, pieces):
+    assert streamed(client_of(BL()), [[token_id] for token_id in ids], prompt_ids=prompt) == pieces
 
 
 @settings(max_examples=150)
 @given(text=st.text(max_size=12), place=st.integers(0, 60), name=st.sampled_from(["BL", "BF"]))
-def test_a_prompt_and_what_follows_make_up_the_whole_text(connect, streamed, text, place, name):
+def test_a_prompt_and_what_follows_make_up_the_whole_text(client_of, streamed, text, place, name):
     file = {"BL": BL, "BF": BF}[name]()
-    client = connect(file)
+    client = client_of(file)
     ids = client.encode("hi" + text, add_special_tokens=False).ids
     prompt, rest = ids[: 1 + place], ids[1 + place :]
     sent = "".join(streamed(client, [[token_id] for token_id in rest], prompt_ids=prompt))

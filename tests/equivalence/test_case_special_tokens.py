@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.zoo import catalogue as zoo
 
 import tokend
 from tests.tokenizers_for_tests import (
@@ -23,6 +22,7 @@ from tests.tokenizers_for_tests import (
     unigram,
     word_piece,
 )
+from tests.zoo import catalogue as zoo
 
 BOS, END, TOOL = 262, 263, 264
 TYPED = "a<|end|>b"
@@ -35,8 +35,8 @@ def ids_of(client, text, **options):
 # The three policies
 
 
-def test_a_typed_marker_is_text_unless_the_call_asks_for_the_token(connect):
-    client = connect(BL())
+def test_a_typed_marker_is_text_unless_the_call_asks_for_the_token(client_of):
+    client = client_of(BL())
     assert ids_of(client, TYPED) == [*TYPED.encode()]
     assert ids_of(client, TYPED, special_tokens="parse") == [97, END, 98]
     assert ids_of(client, TYPED, allowed_special_tokens=["<|end|>"]) == [97, END, 98]
@@ -45,8 +45,8 @@ def test_a_typed_marker_is_text_unless_the_call_asks_for_the_token(connect):
     assert (refused.value.metadata["token"], refused.value.metadata["position"]) == ("<|end|>", "2")
 
 
-def test_text_about_special_tokens_never_fails_and_says_what_was_kept(connect):
-    encoded = connect(BL()).encode("docs about <|end|> and <|bos|>, and <tool>")
+def test_text_about_special_tokens_never_fails_and_says_what_was_kept(client_of):
+    encoded = client_of(BL()).encode("docs about <|end|> and <|bos|>, and <tool>")
     assert encoded.special_text_count == 2
     assert encoded.ids.count(BOS) == 1, "the one that the post-processor adds"
     assert END not in encoded.ids
@@ -62,8 +62,8 @@ def test_text_about_special_tokens_never_fails_and_says_what_was_kept(connect):
         (False, "text", [*b"<|bos|>hi"]),
     ],
 )
-def test_a_text_that_begins_with_the_token_gets_another_one_only_by_the_flag(connect, add, policy, ids):
-    assert connect(BL()).encode("<|bos|>hi", add_special_tokens=add, special_tokens=policy).ids == ids
+def test_a_text_that_begins_with_the_token_gets_another_one_only_by_the_flag(client_of, add, policy, ids):
+    assert client_of(BL()).encode("<|bos|>hi", add_special_tokens=add, special_tokens=policy).ids == ids
 
 
 # Calls beside each other
@@ -83,8 +83,8 @@ MIXED = [
 ]
 
 
-def test_no_option_of_a_call_reaches_another_one_among_64_at_a_time(connect):
-    client = connect(BL())
+def test_no_option_of_a_call_reaches_another_one_among_64_at_a_time(client_of):
+    client = client_of(BL())
     text = "é<|bos|>a<|end|>b"
     alone = [client.encode(text, **options) for options in MIXED]
     assert len({tuple(encoded.ids) for encoded in alone}) > 8, "the options make a difference"
@@ -95,8 +95,8 @@ def test_no_option_of_a_call_reaches_another_one_among_64_at_a_time(connect):
     assert all(encoded == alone[n] for n, encoded in zip(order, together, strict=True))
 
 
-def test_no_option_of_a_decode_reaches_another_one_among_64_at_a_time(connect):
-    client = connect(BL())
+def test_no_option_of_a_decode_reaches_another_one_among_64_at_a_time(client_of):
+    client = client_of(BL())
     ids = [BOS, 97, 5000, END, 98]
     options = [
         {"skip_special_tokens": skip, "unknown_ids": unknown}
@@ -149,12 +149,14 @@ HELD = {
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_a_model_that_holds_the_string_does_not_give_it_away(connect, name):
+def test_a_model_that_holds_the_string_does_not_give_it_away(client_of, name):
     file, text, token, token_id = HELD[name]
     library = load(file)
     library.encode_special_tokens = True
-    assert token_id in library.encode(text, add_special_tokens=False).ids, "the library's own switch fails here"
-    client = connect(file)
+    assert token_id in library.encode(text, add_special_tokens=False).ids, (
+        "the library's own switch fails here"
+    )
+    client = client_of(file)
     kept = client.encode(text, add_special_tokens=False)
     assert token_id not in kept.ids
     assert kept.special_text_count == 1
@@ -165,13 +167,13 @@ def test_a_model_that_holds_the_string_does_not_give_it_away(connect, name):
     assert token in client.decode([token_id], skip_special_tokens=False).text
 
 
-def test_the_word_for_what_is_unknown_may_come_out_of_a_text(connect):
-    assert 1 in ids_of(connect(WP()), "hello жuk")
-    assert 0 in ids_of(connect(unigram()), "hello ж")
+def test_the_word_for_what_is_unknown_may_come_out_of_a_text(client_of):
+    assert 1 in ids_of(client_of(WP()), "hello жuk")
+    assert 0 in ids_of(client_of(unigram()), "hello ж")
 
 
-def test_pieces_in_brackets_are_text_for_word_pieces(connect):
-    client = connect(WP())
+def test_pieces_in_brackets_are_text_for_word_pieces(client_of):
+    client = client_of(WP())
     encoded = client.encode("hello [SEP] world", add_special_tokens=False)
     assert not {2, 3} & set(encoded.ids)
     assert encoded.special_text_count == 1
@@ -192,7 +194,13 @@ def without(name, contents):
 
 REAL = {
     "deepseek-v3": (
-        ["<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜begin▁of▁sentence｜>", "<｜fim▁hole｜>"],
+        [
+            "<｜User｜>",
+            "<｜Assistant｜>",
+            "<｜tool▁calls▁begin｜>",
+            "<｜begin▁of▁sentence｜>",
+            "<｜fim▁hole｜>",
+        ],
         [],
     ),
     "qwen3": (["<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<|vision_pad|>"], ["<think>", "<tool_call>"]),
@@ -201,9 +209,9 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_markers_of_real_chat_formats_stay_text(connect, name):
+def test_markers_of_real_chat_formats_stay_text(client_of, name):
     markers, words = REAL[name]
-    client = connect(zoo.require(name))
+    client = client_of(zoo.require(name))
     control = {token.token: token.id for token in client.tokenizer_info().control_tokens}
     assert set(markers) <= control.keys()
     assert not set(words) & control.keys(), "these are words of the text, unless the operator names them"
@@ -225,8 +233,8 @@ def test_markers_of_real_chat_formats_stay_text(connect, name):
 @settings(max_examples=40)
 @given(data=st.data())
 @pytest.mark.parametrize("name", REAL)
-def test_no_text_brings_a_control_token_out_of_a_real_file(connect, name, data):
-    client = connect(zoo.require(name))
+def test_no_text_brings_a_control_token_out_of_a_real_file(client_of, name, data):
+    client = client_of(zoo.require(name))
     control = {token.token: token.id for token in client.tokenizer_info().control_tokens}
     marker = st.sampled_from(sorted(control))
     part = marker | marker.map(lambda token: token[:-1]) | st.text(max_size=5)
@@ -236,8 +244,8 @@ def test_no_text_brings_a_control_token_out_of_a_real_file(connect, name, data):
     assert kept.ids == without(name, tuple(control)).encode(text, add_special_tokens=False).ids
 
 
-def test_the_operator_can_make_control_tokens_of_the_tags_of_a_real_file(connect):
-    client = connect(zoo.require("qwen3"), "--control-tokens", "/<.+>/")
+def test_the_operator_can_make_control_tokens_of_the_tags_of_a_real_file(client_of):
+    client = client_of(zoo.require("qwen3"), "--control-tokens", "/<.+>/")
     think = client.lookup(tokens=["<think>"])[0]
     assert think.control
     assert think.id not in ids_of(client, "<think>well</think>")

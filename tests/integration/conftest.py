@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.integration.wire import Wire
 from tests.servers import RunningServer
 from tests.tokenizers_for_tests import byte_level_bpe

@@ -3,12 +3,12 @@
 import random
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from tests.integration.wire import (
     Wire,
     encode_options,
@@ -21,7 +21,6 @@ from tests.integration.wire import (
 )
 from tests.servers import RunningServer
 from tests.tokenizers_for_tests import byte_level_bpe
-
 from tokend.v1 import error_reason_pb2 as reasons
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
@@ -78,7 +77,7 @@ def test_a_long_text_holds_nobody_up(wire: Wire, byte_server: RunningServer, tex
     health = health_pb2_grpc.HealthStub(wire.channel)
     small = pb.EncodeRequest(text="hi")
     stream = wire.stream("StreamDecode", timeout=60)
-    checks: dict[str, Callable[[], object]] = {
+    checks = {
         "encode": lambda: wire.stub.Encode(small),
         "stream": lambda: stream.ask(one_sequence([104])),
         "health": lambda: health.Check(health_pb2.HealthCheckRequest()),
@@ -135,7 +134,9 @@ def test_mixed_calls_of_many_threads_all_get_their_own_answers(wire: Wire):
             assert decoded.text == text
             counts = wire.stub.CountTokens(pb.CountTokensRequest(texts=[text, other], options=PACKED))
             assert list(counts.counts) == [len(known[text]) // 4, len(known[other]) // 4]
-            messages = [one_sequence(packed_ids=known[each], sequence_id=n) for n, each in enumerate((text, other))]
+            messages = [
+                one_sequence(packed_ids=known[each], sequence_id=n) for n, each in enumerate((text, other))
+            ]
             answers = list(wire.stub.StreamDecode(iter(messages), timeout=20))
             said = [
                 "".join(o.text for a in answers for o in a.sequences if o.sequence_id == n) for n in (0, 1)
@@ -215,5 +216,3 @@ def test_cancelled_calls_are_counted_out(wire: Wire, byte_server: RunningServer)
         call.cancel()
     until(lambda: in_flight(byte_server) == {})
     assert wire.stub.Decode(pb.DecodeRequest(packed_ids=little_endian([104]))).text == "h"
-
-

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
+
 from tests.integration.wire import little_endian, refused
 from tests.tokenizers_for_tests import byte_fallback_bpe, word_piece
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -128,7 +128,7 @@ def lists(*sequences: Sequence[int] | bytes) -> list[types.IdList]:
     ]
 
 
-def test_a_batch_gives_each_list_what_decode_gives_alone_in_either_form(wire, decode):
+def test_a_batch_gives_each_list_what_decode_gives_alone_in_either_form(wire):
     sequences = lists([257], [], little_endian([BOS, 97, *HALF]), [98, UNKNOWN])
     options = types.DecodeOptions(include_bytes=True, unknown_ids=types.UNKNOWN_IDS_REPLACE)
     answer = wire.stub.BatchDecode(pb.BatchDecodeRequest(sequences=sequences, options=options))

@@ -3,9 +3,9 @@
 from functools import partial
 
 import pytest
+
 from tests.integration.wire import Stream, encode_options, little_endian, refused
 from tests.tokenizers_for_tests import byte_level_bpe, word_level, word_piece
-
 from tokend.v1 import error_reason_pb2 as reasons
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
@@ -197,7 +197,8 @@ def test_a_packed_batch_joins_the_ids_and_says_where_to_cut(encode_batch):
     answer = encode_batch("the", "", "ab", add_special_tokens=False, id_format=types.ID_FORMAT_PACKED)
     assert answer.packed_ids == little_endian([257, 97, 98])
     assert list(answer.token_counts) == [1, 0, 2]
-    assert not (answer.encodings or answer.total_token_counts or answer.special_text_counts)
+    lists = (answer.encodings, answer.total_token_counts, answer.special_text_counts)
+    assert [list(each) for each in lists] == [[], [], []]
 
 
 def test_a_packed_batch_tells_totals_under_truncation_and_kept_tokens_where_there_are_some(encode_batch):
@@ -283,9 +284,7 @@ def test_counts_obey_the_options(wire):
     [(0, [2, 2, 2], False), (6, [2, 2, 2], False), (5, [2, 2, 2], True), (2, [2, 2], True), (1, [2], True)],
 )
 def test_a_count_ends_with_the_text_that_passes_stop_after(wire, stop_after, counts, stopped):
-    request = pb.CountTokensRequest(
-        texts=["ab", "cd", "ef"], options=encode_options(), stop_after=stop_after
-    )
+    request = pb.CountTokensRequest(texts=["ab", "cd", "ef"], options=encode_options(), stop_after=stop_after)
     answer = wire.stub.CountTokens(request)
     assert (list(answer.counts), answer.total, answer.stopped) == (counts, sum(counts), stopped)
 
@@ -325,9 +324,7 @@ def test_a_stream_answers_each_batch_as_batch_encode_would(stream: Stream, wire)
     request = pb.StreamEncodeRequest(batch_id=2**64 - 1, texts=["the", MIXED], options=options)
     answer = stream.ask(request)
     assert answer.batch_id == 2**64 - 1
-    assert answer.result == wire.stub.BatchEncode(
-        pb.BatchEncodeRequest(texts=request.texts, options=options)
-    )
+    assert answer.result == wire.stub.BatchEncode(pb.BatchEncodeRequest(texts=request.texts, options=options))
 
 
 def test_a_stream_takes_pairs(stream: Stream):

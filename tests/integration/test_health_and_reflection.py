@@ -7,9 +7,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
 from tests.integration.wire import WITHIN_S, Stream, Wire, in_background, in_flight, until
 from tests.tokenizers_for_tests import byte_level_bpe
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 
 SERVICE = "tokend.v1.TokenizerService"

@@ -4,11 +4,11 @@ import hashlib
 import json
 
 import pytest
+from tokenizers import __version__ as reference_version
+
 from tests.integration.conftest import SMALL_LIMITS
 from tests.integration.wire import Wire, refused
 from tests.tokenizers_for_tests import byte_fallback_bpe, byte_level_bpe, word_piece
-from tokenizers import __version__ as reference_version
-
 from tokend._version import __version__
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
@@ -104,7 +104,9 @@ def test_the_default_limits(info):
 
 def test_limits_that_the_operator_set(limited: Wire):
     limits = limited.stub.GetTokenizer(pb.GetTokenizerRequest()).limits
-    assert {f"--{field.name.replace('_', '-')}": value for field, value in limits.ListFields()} == SMALL_LIMITS
+    assert {
+        f"--{field.name.replace('_', '-')}": value for field, value in limits.ListFields()
+    } == SMALL_LIMITS
 
 
 def test_truncation_and_padding_of_the_file_are_told_and_not_applied(wire_to, server_for):

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+
 from tests.integration.wire import (
     Wire,
     encode_options,
@@ -12,7 +13,6 @@ from tests.integration.wire import (
     until,
 )
 from tests.tokenizers_for_tests import added_token, byte_level_bpe
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -32,7 +32,7 @@ def usable_after(wire: Wire):
 
 @pytest.mark.parametrize("method", UNARY)
 def test_garbage_is_malformed(wire: Wire, method):
-    failure = refused(lambda timeout: wire.raw(method, b"\x0a\xff\xff\xff\xff"))
+    failure = refused(wire.raw, method, b"\x0a\xff\xff\xff\xff")
     assert (failure.code, failure.reason) == (INVALID, "MALFORMED_MESSAGE")
 
 
@@ -54,7 +54,7 @@ def test_a_string_that_is_not_utf8_is_malformed(wire: Wire, method, data):
         call = wire.channel.unary_stream(f"/tokend.v1.TokenizerService/{method}")
         failure = refused(lambda timeout: list(call(data, timeout=timeout)))
     else:
-        failure = refused(lambda timeout: wire.raw(method, data))
+        failure = refused(wire.raw, method, data)
     assert (failure.code, failure.reason) == (INVALID, "MALFORMED_MESSAGE")
 
 
@@ -134,22 +134,22 @@ def test_a_message_over_the_limit_ends_its_stream_alone(limited: Wire, limited_s
 
 def test_an_answer_over_the_limit_is_refused_in_our_own_words_before_it_is_sent(limited: Wire):
     options = encode_options(include_tokens=True, offsets=types.OFFSET_UNIT_CODE_POINTS)
-    failure = refused(limited.stub.BatchEncode, pb.BatchEncodeRequest(texts=["é" * 2000] * 4, options=options))
+    failure = refused(
+        limited.stub.BatchEncode, pb.BatchEncodeRequest(texts=["é" * 2000] * 4, options=options)
+    )
     assert (failure.code, failure.reason) == (INVALID, "REPLY_TOO_LARGE")
     assert limited.stub.Encode(pb.EncodeRequest(text="the")).encoding.token_count == 2
 
 
 def test_texts_and_answers_over_grpc_s_own_4_mib_pass(wire: Wire):
-    text = " the" * 1_320_000
+    text = " the" * 1_100_000
     packed = encode_options(id_format=types.ID_FORMAT_PACKED)
     encoding = wire.stub.Encode(pb.EncodeRequest(text=text, options=packed)).encoding
-    assert len(encoding.packed_ids) == 4 * encoding.token_count > 5 << 20
+    assert len(encoding.packed_ids) == 4 * encoding.token_count > 4 << 20
     assert wire.stub.Decode(pb.DecodeRequest(packed_ids=encoding.packed_ids)).text == text
 
 
-@pytest.mark.parametrize(
-    ("metadata_bytes", "code"), [(9_000, grpc.StatusCode.OK), (20_000, EXHAUSTED)]
-)
+@pytest.mark.parametrize(("metadata_bytes", "code"), [(9_000, grpc.StatusCode.OK), (20_000, EXHAUSTED)])
 def test_large_metadata_has_the_same_status_on_every_call(wire: Wire, metadata_bytes, code):
     metadata = [("x-padding", "p" * metadata_bytes)]
     calls = [wire.stub.Encode.future(pb.EncodeRequest(), metadata=metadata, timeout=10) for _ in range(50)]

@@ -12,9 +12,9 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from tests.integration.wire import Wire, in_flight, one_sequence, until
 from tests.servers import RunningServer
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
 from tests.integration.wire import Wire, encode_options, in_flight, one_sequence, refused, until
 from tests.servers import RunningServer
 from tests.tokenizers_for_tests import byte_level_bpe
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -162,7 +162,8 @@ def test_no_caller_can_make_a_series(wire: Wire, byte_server: RunningServer, mov
                 b"", timeout=10, metadata=[(f"x-made-up-{n}", "value"), ("user-agent", f"agent {n}")]
             )
         wire.stub.Encode(
-            pb.EncodeRequest(text=f"text {n}"), metadata=[("tokend-request-id", f"id-{n}"), ("x-bin", b"\xff\0")]
+            pb.EncodeRequest(text=f"text {n}"),
+            metadata=[("tokend-request-id", f"id-{n}"), ("x-bin", b"\xff\0")],
         )
     assert samples(byte_server).keys() == before
     other = {"grpc_type": "unary", "grpc_service": "other", "grpc_method": "other"}

@@ -6,10 +6,10 @@ import urllib.error
 
 import grpc
 import pytest
+
 from tests.integration.conftest import PANICS_BEFORE_LETTERS, SMALL_LIMITS
 from tests.integration.wire import Wire, encode_options, one_sequence
 from tests.tokenizers_for_tests import byte_level_bpe
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -39,7 +39,9 @@ UNARY = {
     ),
     "a reply too large": (
         "Encode",
-        pb.EncodeRequest(text="1" + MARK + "é" * 3900, options=encode_options(include_tokens=True, offsets=2)),
+        pb.EncodeRequest(
+            text="1" + MARK + "é" * 3900, options=encode_options(include_tokens=True, offsets=2)
+        ),
     ),
     "too many look-ups": ("LookupTokens", pb.LookupTokensRequest(tokens=[MARK] * 1001)),
     "unknown ids": ("Decode", pb.DecodeRequest(ids=[*MARK.encode(), 9999])),
@@ -100,7 +102,7 @@ def test_no_text_of_a_caller_is_told(told):
     assert not [where for where, text in told.items() if MARK in text or MARK[3:] in text]
 
 
-def test_the_panics_were_panics_and_their_output_was_kept_out_of_the_log(told, server_for):
+def test_the_panics_were_panics_and_their_output_was_kept_out_of_the_log(told):
     assert "INTERNAL" in told["a panic in a batch"]
     assert "panicked" not in told["the log"]
     [line] = [

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from tests.integration.wire import (
     Stream,
     Wire,
@@ -24,7 +25,6 @@ from tests.integration.wire import (
 )
 from tests.servers import SERVE, RunningServer
 from tests.tokenizers_for_tests import byte_level_bpe, word_level
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -80,7 +80,7 @@ def test_what_is_in_flight_is_answered_and_open_streams_are_flushed(doomed: Runn
 
     doomed.process.send_signal(signal.SIGTERM)
     assert next(watch).status == NOT_SERVING
-    assert readiness(doomed) == 503
+    until(lambda: readiness(doomed) == 503)
     late = refused(doomed_wire.stub.Encode, pb.EncodeRequest(text="a"))
     assert (late.code, late.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
     assert late.trailing["grpc-retry-pushback-ms"] == str(late.retry_after_ms)
@@ -219,8 +219,9 @@ def test_before_the_tokenizer_is_loaded_calls_are_told_to_come_back(slow_file):
         watch = health.Watch(health_pb2.HealthCheckRequest())
         assert [next(watch).status, next(watch).status] == [NOT_SERVING, SERVING]
         assert wire.stub.Encode(pb.EncodeRequest(text="word1")).encoding.ids == [2]
+        assert process.stdout.readline().startswith("tokend ready ")
         process.terminate()
-        assert process.communicate(timeout=20)[0].startswith("tokend ready ")
+        process.communicate(timeout=20)
         assert process.returncode == 0
 
 
@@ -243,7 +244,9 @@ def start_loading(path) -> tuple[str, Wire, subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    threading.Timer(60, process.kill).start()
+    last_resort = threading.Timer(60, process.kill)
+    last_resort.daemon = True
+    last_resort.start()
     wire = Wire(target, grpc__initial_reconnect_backoff_ms=50, grpc__max_reconnect_backoff_ms=50)
     grpc.channel_ready_future(wire.channel).result(timeout=20)
     return ops, wire, process

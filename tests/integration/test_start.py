@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+from tokenizers import __version__ as reference_version
+
 from tests.integration.wire import Wire, until
 from tests.servers import SERVE, RunningServer, fails_to_start
 from tests.tokenizers_for_tests import added_token, byte_level_bpe, tokenizer_json, word_level
-from tokenizers import __version__ as reference_version
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 
 ANY_PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
@@ -124,7 +124,9 @@ def test_an_unknown_variable_ends_the_start(monkeypatch):
 
 
 def test_without_the_word_serve_there_is_no_server():
-    done = subprocess.run([sys.executable, "-m", "tokend_server"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tokend_server"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
 

@@ -4,9 +4,9 @@ import random
 
 import grpc
 import pytest
+
 from tests.integration.wire import Stream, Wire, failure_of, little_endian, one_sequence, refused
 from tests.tokenizers_for_tests import byte_fallback_bpe, word_level_with_rewriting_decoder
-
 from tokend.v1 import error_reason_pb2 as reasons
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
@@ -231,7 +231,10 @@ def test_byte_runs_are_sent_promptly_or_held_as_asked(wire_to, server_for):
     )
     assert [(each.text, each.pending_bytes) for each in answer.sequences] == [("é", 0), ("", 2)]
     # A stray byte makes the run invalid: sent text stays, held text becomes what Decode gives.
-    answers = [answer, stream.ask(message(*(types.SequenceInput(sequence_id=n, ids=[3 + 0xFF]) for n in (1, 2))))]
+    answers = [
+        answer,
+        stream.ask(message(*(types.SequenceInput(sequence_id=n, ids=[3 + 0xFF]) for n in (1, 2)))),
+    ]
     answers += stream.rest()
     assert joined(answers, 1) == "é\ufffd"
     assert joined(answers, 2) == "\ufffd\ufffd\ufffd"

@@ -47,7 +47,7 @@ class Wire:
     def raw(self, method: str, data: bytes, **options: Any) -> bytes:
         """Send bytes as the request of a unary method, and give the bytes of its answer."""
         call = self.channel.unary_unary(f"/tokend.v1.TokenizerService/{method}")
-        return call(data, timeout=WITHIN_S, **options)
+        return call(data, **{"timeout": WITHIN_S, **options})
 
     def stream(self, method: str, **options: Any) -> "Stream":
         """Open a stream of bytes or, by the stub's method of that name, of messages."""
@@ -67,7 +67,9 @@ class Wire:
 class Stream:
     """A bidirectional stream, fed and read step by step."""
 
-    def __init__(self, method: Callable[..., Any], *, timeout: float | None = WITHIN_S, **options: Any) -> None:
+    def __init__(
+        self, method: Callable[..., Any], *, timeout: float | None = WITHIN_S, **options: Any
+    ) -> None:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.call = method(iter(self._requests.get, None), timeout=timeout, **options)
 

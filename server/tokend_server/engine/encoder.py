@@ -219,9 +219,7 @@ class Encoder:
             counts[place] = len(encoded.ids)
         return counts
 
-    def _run(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, options: EncodeOptions
-    ) -> _Run | None:
+    def _run(self, texts: Sequence[str], pairs: Sequence[str] | None, options: EncodeOptions) -> _Run | None:
         """Encodes what the fast engine may have, and the rest beside it; None: the reference is to do it all."""
         lane = self._lane
         if (

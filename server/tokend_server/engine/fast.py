@@ -99,7 +99,9 @@ def load_fastokens(data: bytes, control_tokens: Collection[str]) -> FastEngine:
     """
     cached = [name for name in _CACHE_VARIABLES if os.environ.get(name)]
     if cached:
-        raise FastEngineRefusal(f"the environment sets {' and '.join(cached)}: unset it to use the fast engine")
+        raise FastEngineRefusal(
+            f"the environment sets {' and '.join(cached)}: unset it to use the fast engine"
+        )
     try:
         from fastokens import Tokenizer  # noqa: PLC0415 (a server on the reference alone need not have it)
     except ImportError as failure:

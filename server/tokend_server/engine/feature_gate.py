@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokend_server.engine.byte_alphabet import BYTE_ALPHABET
+from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.template import template_pieces
 
 __all__ = ["unsupported_feature"]
@@ -35,11 +36,12 @@ _POST_PROCESSORS = {
 _BYTE_TOKENS = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 
 
-def unsupported_feature(spec: Mapping[str, Any]) -> str | None:
+def unsupported_feature(spec: Mapping[str, Any], reference: ReferenceEncoder) -> str | None:
     """Finds the first feature of a file that keeps it on the reference.
 
     Args:
-        spec: A parsed tokenizer.json that the reference has loaded.
+        spec: A parsed tokenizer.json.
+        reference: The reference on it, with its control tokens.
 
     Returns:
         One phrase that names the feature, or None where all are allowed.
@@ -53,6 +55,7 @@ def unsupported_feature(spec: Mapping[str, Any]) -> str | None:
         or _of_part("post-processor", spec.get("post_processor"), "processors", _POST_PROCESSORS)
         or _of_template(spec.get("post_processor"))
         or _of_added_tokens(spec)
+        or _of_control_tokens(reference)
     )
 
 
@@ -82,12 +85,12 @@ def _of_part(
 ) -> str | None:
     if part is None:
         return None
-    kind = part.get("type")
+    kind = str(part.get("type", "a step of no named type"))
     if kind == "Sequence":
         found = (_of_part(name, member, members, allowed) for member in part.get(members, []))
         return next(filter(None, found), None)
     if kind not in allowed:
-        return f"the {name} has {kind or 'a step of no named type'}"
+        return f"the {name} has {kind}"
     unknown = sorted(part.keys() - allowed[kind])
     return f"the {name} {kind} has {', '.join(unknown)}" if unknown else None
 
@@ -111,6 +114,11 @@ def _of_added_tokens(spec: Mapping[str, Any]) -> str | None:
         if not token["content"]:
             return "an added token is empty"
     return None
+
+
+def _of_control_tokens(reference: ReferenceEncoder) -> str | None:
+    # TEXT then has to look at the ids of each text, and the fast engine shows none.
+    return "the model itself makes control tokens of text" if reference.reaches_control_tokens else None
 
 
 def _kinds(part: Mapping[str, Any] | None, members: str) -> set[str]:

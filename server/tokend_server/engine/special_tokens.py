@@ -5,7 +5,6 @@ So the control tokens, which TEXT keeps as text and REJECT refuses, are the spec
 like `<|...|>` or `<｜...｜>`, and those that the operator names.
 """  # noqa: RUF002 (DeepSeek's full-width bar)
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +139,7 @@ class TextFilter:
         if self._sees_all or (self._ascii_only and not text.isascii()):
             return True
         # A loop, since `any` over a generator costs more than the search of a short text.
-        for start, search in self._searches:
+        for start, search in self._searches:  # noqa: SIM110
             if start in text and search(text):
                 return True
         return False
@@ -175,17 +174,21 @@ def _literal_searches(
         by_first = [sorted(contents)]
     for group in by_first:
         # `in` is ten times as fast as a pattern, and most texts do not even hold the common start of the tokens.
-        yield os.path.commonprefix(group), re.compile(_any_of(group, 0)).search
+        yield _common_start(group), re.compile(_any_of(group, 0)).search
+
+
+def _common_start(contents: list[str]) -> str:
+    """Returns what all sorted strings begin with: what the first and the last share."""
+    first, last = contents[0], contents[-1]
+    length = next(
+        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[:length]
 
 
 def _any_of(contents: list[str], depth: int) -> str:
     """Writes a pattern for sorted literals that shares their common starts, so that thousands stay fast."""
-    first, last = contents[0], contents[-1]
-    # All that stands between the two in order shares what they share.
-    length = next(
-        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
-    )
-    start = first[:length]
+    start = _common_start(contents)
     rest = [content[len(start) :] for content in contents]
     # One of them ends here, so any text that comes this far holds one.
     if "" in rest:

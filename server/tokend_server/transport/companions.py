@@ -45,7 +45,7 @@ class Companions:
         vars(self._health).update(Check=_Behavior(self._health.Check, threads), Watch=self._watch)
         vars(inquirer).update(ServerReflectionInfo=self._inquiry)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)  # type: ignore[no-untyped-call]  # its stubs leave it out
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""

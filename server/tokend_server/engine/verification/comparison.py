@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 
 from tokend_server.engine.encode_options import EncodeOptions
 from tokend_server.engine.fast import FastEngine
@@ -12,10 +12,11 @@ from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.errors import RequestError
 
-__all__ = ["EVERY_MODE", "Comparison", "Difference", "Mode", "Tally", "batches"]
+__all__ = ["EVERY_MODE", "Comparison", "Difference", "Expected", "Mode", "Tally", "batches"]
 
 _BATCH_CHARACTERS = 500_000
 _BATCH_TEXTS = 4_000
+_MOST_PIECES = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +57,45 @@ class Tally:
     """How much was compared."""
 
     n_texts: int = 0
+    """Texts, once for each mode in which they were compared."""
     n_bytes: int = 0
     n_ids: int = 0
     n_explained: int = 0
     """Texts that differ and hold an excluded code point."""
     differences: list[Difference] = field(default_factory=list)
-    """Texts that differ and hold none."""
+    """Texts that differ and hold none; the first few."""
+
+    def add(self, texts: Sequence[str], expected: "Expected", n_modes: int) -> None:
+        """Counts what is about to be compared."""
+        self.n_texts += n_modes * len(texts)
+        self.n_bytes += n_modes * sum([len(text.encode()) for text in texts])
+        self.n_ids += n_modes * expected.n_ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What the reference gives for some texts: by text, and in the form in which the fast engine answers."""
+
+    ids: list[list[int] | None]
+    """None: it refuses the text, and whatever is found differs from that."""
+    packed: bytes
+    bounds: list[int]
+    """Empty where a text is refused, so that no answer fits."""
+
+    @classmethod
+    def of(cls, ids: list[list[int] | None]) -> "Expected":
+        """Packs the ids."""
+        known = [each for each in ids if each is not None]
+        return cls(
+            ids=ids,
+            packed=pack_ids(chain.from_iterable(known)),
+            bounds=[*accumulate(map(len, known), initial=0)] if len(known) == len(ids) else [],
+        )
+
+    @property
+    def n_ids(self) -> int:
+        """How many ids there are."""
+        return len(self.packed) // 4
 
 
 class Comparison:
@@ -76,52 +110,45 @@ class Comparison:
         """Whether the fast engine would get this text: where control tokens stay text, it must hold none."""
         return not (mode.keeps_control and self._may_hold_control(text))
 
-    def expected(self, texts: Sequence[str], mode: Mode) -> list[list[int] | None]:
-        """Returns the reference's ids of each text, or None where it refuses one."""
+    def expected(self, texts: Sequence[str], mode: Mode) -> "Expected":
+        """Asks the reference."""
+        return Expected.of(self._expected(texts, mode))
+
+    def _expected(self, texts: Sequence[str], mode: Mode) -> list[list[int] | None]:
         options = EncodeOptions(policy=mode.policy, add_special_tokens=mode.add_special_tokens)
         try:
             return [encoded.ids for encoded in self._reference.encode(texts, None, options)]
         except RequestError:
             if len(texts) == 1:
                 return [None]
-            return [ids for text in texts for ids in self.expected([text], mode)]
+            return [ids for text in texts for ids in self._expected([text], mode)]
 
-    def differing(
-        self, texts: Sequence[str], mode: Mode, expected: Sequence[list[int] | None], tally: Tally
-    ) -> list[int]:
+    def differing(self, texts: Sequence[str], mode: Mode, expected: "Expected") -> list[int]:
         """Compares the fast engine with what is expected.
 
         Args:
             texts: The texts.
             mode: What is asked of the fast engine.
-            expected: The ids of each text; None differs from whatever is found.
-            tally: Counts what was compared.
+            expected: What the reference gives for them.
 
         Returns:
             The places of the texts that differ, ascending.
         """
-        tally.n_texts += len(texts)
-        tally.n_bytes += sum([len(text.encode()) for text in texts])
-        tally.n_ids += sum([len(ids) for ids in expected if ids is not None])
         try:
             packed, bounds = self._flat(texts, mode)
         except Exception:  # noqa: BLE001 (which text it is is found below)
-            return [
-                place
-                for place, ids in enumerate(expected)
-                if ids is None or self.found(texts[place], mode) != ids
-            ]
-        # Equal lengths and equal bytes at once: nearly every batch ends here.
-        if None not in expected and packed == pack_ids(chain.from_iterable(filter(None, expected))):
-            lengths = [end - start for start, end in pairwise(bounds)]
-            if lengths == [len(ids) for ids in expected if ids is not None]:
+            found = [self.found(text, mode) for text in texts]
+        else:
+            # Nearly every batch ends here.
+            if packed == expected.packed and bounds == expected.bounds:
                 return []
-        ids = array("I", packed)
-        spans = list(pairwise(bounds))
+            ids = array("I", packed)
+            found = [ids[start:end].tolist() for start, end in pairwise(bounds)]
+            found += [None] * (len(texts) - len(found))
         return [
             place
-            for place, wanted in enumerate(expected)
-            if wanted is None or place >= len(spans) or ids[slice(*spans[place])].tolist() != wanted
+            for place, (wanted, got) in enumerate(zip(expected.ids, found, strict=True))
+            if wanted is None or wanted != got
         ]
 
     def found(self, text: str, mode: Mode) -> list[int] | None:
@@ -131,16 +158,37 @@ class Comparison:
         except Exception:  # noqa: BLE001 (an error is a difference, whatever it says)
             return None
 
-    def difference(self, text: str, mode: Mode) -> Difference | None:
-        """Compares one text by itself; None where the engines agree."""
-        expected, found = self.expected([text], mode)[0], self.found(text, mode)
-        if expected is not None and expected == found:
-            return None
-        return Difference(text=text, mode=str(mode), expected=expected, found=found)
+    def difference(self, text: str, mode: Mode) -> Difference:
+        """Describes a text that differed, cut down to what is needed to see it.
 
-    def unrepeated(self, text: str, mode: Mode) -> Difference:
-        """Describes a text that differed in a batch, and does not by itself."""
-        return Difference(text=text, mode=f"{mode}, in a batch", expected=self.expected([text], mode)[0], found=None)
+        One that does not differ by itself, but did beside other texts, stays whole and gets a note.
+        """
+        note = ""
+        if self._differs(text, mode):
+            text = self._shrunk(text, mode)
+        else:
+            note = ", beside other texts only"
+        expected, found = self._expected([text], mode)[0], self.found(text, mode)
+        return Difference(text=text, mode=f"{mode}{note}", expected=expected, found=found)
+
+    def _differs(self, text: str, mode: Mode) -> bool:
+        expected = self._expected([text], mode)[0]
+        return expected is None or expected != self.found(text, mode)
+
+    def _shrunk(self, text: str, mode: Mode) -> str:
+        """Drops ever smaller pieces of a text while it still differs."""
+        length = len(text) // 2
+        while length:
+            start = 0
+            while start < len(text):
+                shorter = text[:start] + text[start + length :]
+                if shorter and self.is_served(shorter, mode) and self._differs(shorter, mode):
+                    text = shorter
+                else:
+                    start += length
+            # A long text is told well enough without its last characters weighed one by one.
+            length = length // 2 if length > 1 and len(text) // length < _MOST_PIECES else 0
+        return text
 
     def _flat(self, texts: Sequence[str], mode: Mode) -> tuple[bytes, list[int]]:
         return self._engine.encode_flat(

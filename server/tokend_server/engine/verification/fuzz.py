@@ -5,41 +5,45 @@ from collections.abc import Iterator, Sequence
 
 __all__ = ["aligned", "fuzz_strings", "runs"]
 
-_CONTRACTIONS = [
-    apostrophe + ending
-    for apostrophe in ("'", "’", "ʼ")  # noqa: RUF001 (typographic apostrophes are the point)
-    for ending in ("s", "S", "t", "T", "re", "RE", "rE", "ve", "Ve", "m", "M", "ll", "lL", "LL", "d", "D", "\u017f", "x")
-]
-_SPACES = [
-    *(" ", "  ", "   ", "\t", "\n", "\r", "\r\n", "\n\n", " \n", "\n ", "\v", "\f", "\u0085", "\u00a0", "\u1680"),
-    *("\u180e", "\u2000", "\u2003", "\u2009", "\u200b", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff"),
-]
-_SIGNS = [
-    *("!", "?", ".", ",", "...", "…", "/", "//", "\\", "-", "--", "—", "_", "(", ")", "[", "]", "{", "}", "<", ">"),
-    *("<|", "|>", "#", "##", "@", "$", "%", "&", "*", "+", "=", "==", "~", "`", '"', "'", "^", "|", ";", ":", "·", "«"),
-    *("▁", "▁▁", " ▁", "Ġ", "Ċ", "</w>", "\x00", "\x01", "\x7f", "\ufffd", "\ue000", "\U0010ffff", "\ufffe"),
-]
-_NUMBERS = ["0", "1", "12", "123", "1234", "1234567", "3.14", "1e9", "٣٤", "१२३", "²", "½", "Ⅷ", "①", "0x41", "1,000"]
-_WORDS = [
-    *("a", "I", "the", " the", "Hello", "WORLD", "camelCase", "HTTPServer", "naïve", "café", "e\u0301", "a\u0308o\u0308"),
-    *("don't", "İstanbul", "straße", "ﬁne", "ǅ", "ʰ", "Привет", "Ёлка", "γειά", "ς", "שלום", "مرحبا", "नमस्ते", "สวัสดี"),
-    *("日本語", "ひらがな", "カタカナ", "한국어", "한", "中文", "𠮷", "ქართული", "አማርኛ", "ខ្មែរ", "བོད", "မြန်မာ", "𝔘𝔫𝔦", "Ｗｉｄｅ"),
-]
-_PICTURES = [
-    *("🙂", "👍🏽", "👨\u200d👩\u200d👧", "🇩🇪", "❤\ufe0f", "1\ufe0f\u20e3", "☃", "🏴\U000e0067\U000e0062\U000e007f", "♥"),
-    *("\u0301", "\u0300\u0301", "\u200d", "\u200c", "\u202e", "\u2066", "\u20dd", "\u0e33", "\u093f", "\U000e0101"),
-]
-_LITERALS = [f"<0x{byte:02X}>" for byte in (0, 0x0A, 0x20, 0x41, 0x7F, 0x80, 0xC3, 0xE2, 0xF0, 0xFF)]
-_STARTS = ["<0x", "<0x4", "x41>", "<s", "s>", "[", "]", "<unk", "▁<", "<|", "|>"]
-
-_RUNS = [
-    *(" ", "\n", "\r\n", "\t", "\u00a0", "a", "A", "aB", "Ab ", "1", "12 ", "é", "中", "中1", "!", "!a", "'s", "' ", "…"),
-    *("🙂", "\u0301", "e\u0301", "▁", "\x00", "ab1 ", "-", "/", "Б", "ば", "한", " \n", "\n ", "=\n", "0x"),
-]
+# fmt: off
+_APOSTROPHES = ("'", "’", "ʼ")
+_ENDINGS = ("s", "S", "t", "T", "re", "RE", "rE", "ve", "Ve", "m", "M", "ll", "lL", "LL", "d", "D", "\u017f", "x")
+_CONTRACTIONS = [apostrophe + ending for apostrophe in _APOSTROPHES for ending in _ENDINGS]
+_SPACES = (
+    " ", "  ", "   ", "\t", "\n", "\r", "\r\n", "\n\n", " \n", "\n ", "\v", "\f", "\u0085", "\u00a0", "\u1680",
+    "\u180e", "\u2000", "\u2003", "\u2009", "\u200b", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff",
+)
+_SIGNS = (
+    "!", "?", ".", ",", "...", "…", "/", "//", "\\", "-", "--", "—", "_", "(", ")", "[", "]", "{", "}", "<", ">", "#",
+    "##", "@", "$", "%", "&", "*", "+", "=", "==", "~", "`", '"', "'", "^", "|", ";", ":", "·", "«", "▁", "▁▁", " ▁",
+    "Ġ", "Ċ", "</w>", "\x00", "\x01", "\x7f", "\ufffd", "\ue000", "\U0010ffff", "\ufffe",
+)
+_NUMBERS = ("0", "1", "12", "123", "1234", "1234567", "3.14", "1e9", "٣٤", "१२३", "²", "½", "Ⅷ", "①", "0x41", "1,000")
+_WORDS = (
+    "a", "I", "the", " the", "Hello", "WORLD", "camelCase", "HTTPServer", "naïve", "café", "e\u0301", "a\u0308o\u0308",
+    "don't", "İstanbul", "straße", "ﬁne", "ǅ", "ʰ", "Привет", "Ёлка", "γειά", "ς", "שלום", "مرحبا", "नमस्ते", "สวัสดี",
+    "日本語", "ひらがな", "カタカナ", "한국어", "\u1112\u1161\u11ab", "中文", "𠮷", "ქართული", "አማርኛ", "ខ្មែរ", "བོད", "မြန်မာ",
+    "𝔘𝔫𝔦", "Ｗｉｄｅ",
+)
+_PICTURES = (
+    "🙂", "👍🏽", "👨\u200d👩\u200d👧", "🇩🇪", "❤\ufe0f", "1\ufe0f\u20e3", "☃", "🏴\U000e0067\U000e0062\U000e007f", "♥",
+    "\u0301", "\u0300\u0301", "\u200d", "\u200c", "\u202e", "\u2066", "\u20dd", "\u0e33", "\u093f", "\U000e0101",
+)
+_BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in (0, 0x0A, 0x20, 0x41, 0x7F, 0x80, 0xC3, 0xE2, 0xF0, 0xFF))
+_CUT_TOKENS = ("<0x", "<0x4", "x41>", "<s", "s>", "[", "]", "<unk", "▁<", "<|", "|>")
+_RUNS = (
+    " ", "\n", "\r\n", "\t", "\u00a0", "a", "A", "aB", "Ab ", "1", "12 ", "é", "中", "中1", "!", "!a", "'s", "' ", "…",
+    "🙂", "\u0301", "e\u0301", "▁", "\x00", "ab1 ", "-", "/", "Б", "ば", "한", " \n", "\n ", "=\n", "0x",
+)
+# fmt: on
 _RUN_LENGTHS = (2, 3, 7, 16, 31, 63, 64, 65, 200, 1023, 1025, 3000)
 
-_SENTENCE = "The quick brown fox jumps over 12 lazy dogs, and they don't mind; see https://a.bc/d?e=1 (or not). " * 2
-_INSERTS = ["é", "'s", "'\u017f", "\n", "  ", "中", "7", "🙂", "\u0301", "A", "\x00", "/", "\u00a0", "<"]
+_SENTENCE = (
+    "The quick brown fox jumps over 12 lazy dogs, and they don't mind; see https://a.bc/d?e=1 (or not). " * 2
+)
+_INSERTS = ("é", "'s", "'\u017f", "\n", "  ", "中", "7", "🙂", "\u0301", "A", "\x00", "/", "\u00a0", "<")
+# Where a character that no list foresees is taken from: mostly from the blocks that text is written in.
+_BLOCK_ENDS = ((0, 0x250), (0, 0x3100), (0, 0xD800), (0x1E000, 0x20000))
 
 
 def fuzz_strings(n: int, *, literals: Sequence[str], words: Sequence[str], seed: int) -> Iterator[str]:
@@ -52,7 +56,9 @@ def fuzz_strings(n: int, *, literals: Sequence[str], words: Sequence[str], seed:
         seed: Of the generator.
     """
     rng = random.Random(seed)  # noqa: S311 (the same strings each time are the point)
-    pools: list[Sequence[str]] = [_CONTRACTIONS, _SPACES, _SIGNS, _NUMBERS, _WORDS, _PICTURES, _LITERALS, _STARTS]
+    pools: list[Sequence[str]] = [
+        *(_CONTRACTIONS, _SPACES, _SIGNS, _NUMBERS, _WORDS, _PICTURES, _BYTE_TOKENS, _CUT_TOKENS)
+    ]
     weights = [3, 5, 4, 3, 5, 3, 1, 1]
     if words:
         pools.append(words)
@@ -78,9 +84,8 @@ def _piece(rng: random.Random, pool: Sequence[str]) -> str:
     if chance < 0.16:
         return fragment * rng.randint(2, 9)
     if chance < 0.22:
-        # Some other character in its place or beside it: what no list foresees.
-        code_point = rng.choice((rng.randrange(0x250), rng.randrange(0x3100), rng.randrange(0xD800), rng.randrange(0x1E000, 0x20000)))
-        return fragment + chr(code_point) if rng.random() < 0.5 else chr(code_point)
+        other = chr(rng.randrange(*rng.choice(_BLOCK_ENDS)))
+        return other if rng.random() < 0.5 else fragment + other
     return fragment
 
 

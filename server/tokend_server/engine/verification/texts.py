@@ -66,7 +66,18 @@ _SCRIPTS = {
     "hieroglyphs": "𓀀-𓐮",
 }
 # Scripts that write words without spaces between them.
-_JOINED = {"thai", "lao", "tibetan", "burmese", "khmer", "hiragana", "katakana", "chinese", "rare chinese", "yi"}
+_JOINED = {
+    "thai",
+    "lao",
+    "tibetan",
+    "burmese",
+    "khmer",
+    "hiragana",
+    "katakana",
+    "chinese",
+    "rare chinese",
+    "yi",
+}
 _ENDINGS = {
     "chinese": "，。！？、", "rare chinese": "，。", "hiragana": "、。", "katakana": "、。「」", "hindi": "।,?", "bengali": "।,",
     "arabic": "،؟.", "persian": "،؟.", "greek": ".,;·", "armenian": "։,", "amharic": "።፣", "khmer": "។", "tibetan": "།་",
@@ -113,7 +124,11 @@ def shared_starts(words: Sequence[str], *, seed: int) -> Iterator[str]:
     start = _own_text(rng, words)[:9000] + _script_text(rng, "greek")[:3000]
     for _ in range(40):
         length = rng.randrange(len(start))
-        yield start[:length] + rng.choice(words or ("x",)) * 3 + _script_text(rng, rng.choice(script_names()))[:300]
+        yield (
+            start[:length]
+            + rng.choice(words or ("x",)) * 3
+            + _script_text(rng, rng.choice(script_names()))[:300]
+        )
         yield start[:length]
 
 

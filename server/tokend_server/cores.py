@@ -1,0 +1,69 @@
+"""How many cores this process may use: fewer than the machine has, under an affinity mask or in a container."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+__all__ = ["usable_cores"]
+
+_ROOT = Path("/")
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """Return the number of cores that may be kept busy, at least 1; part of a core counts as one.
+
+    Args:
+        root: Where `proc` and `sys` are.
+
+    Returns:
+        The least of the affinity mask and the CPU quotas of the process's cgroup and of those above it.
+
+    Source: cgroup v2 `cpu.max`, cgroup v1 `cpu.cfs_quota_us` (Linux, Documentation/admin-guide/cgroup-v2.rst and
+    Documentation/scheduler/sched-bwc.rst).
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = float(len(os.sched_getaffinity(0)))
+    else:
+        cores = float(os.cpu_count() or 1)
+    return max(1, math.ceil(min([cores, *_quotas(root)])))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield each CPU quota that applies, in cores; none where there is no limit, or no cgroups."""
+    try:
+        memberships = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in memberships:
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if not controllers:
+            for folder in _upwards(mount, group):
+                yield from _quota(_read(folder / "cpu.max").split())
+        elif "cpu" in controllers.split(","):
+            for folder in _upwards(mount / "cpu", group):
+                yield from _quota([_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")])
+
+
+def _upwards(mount: Path, group: str) -> Iterator[Path]:
+    """Yield the folder of a group and of all above it; inside a container the group may only be its root."""
+    parts = PurePosixPath(group).parts[1:]
+    for length in range(len(parts), -1, -1):
+        yield mount.joinpath(*parts[:length])
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _quota(quota_and_period: list[str]) -> Iterator[float]:
+    """Yield quota by period; nothing for `max`, -1, or what is no pair of numbers."""
+    if len(quota_and_period) == 2 and all(part.isdigit() for part in quota_and_period):
+        quota_us, period_us = map(int, quota_and_period)
+        if quota_us > 0 and period_us > 0:
+            yield quota_us / period_us

@@ -1,0 +1,216 @@
+"""Which engine serves: decided at the start from a verdict on disk, or later when verification is done."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from tokend_server.engine.artifact import Artifact
+from tokend_server.engine.encoder import Encoder
+from tokend_server.engine.engine_status import EngineState
+from tokend_server.engine.fast import (
+    FASTOKENS,
+    FastEngine,
+    FastEngineRefusal,
+    fastokens_version,
+    loader_named,
+)
+from tokend_server.engine.feature_gate import unsupported_feature
+from tokend_server.engine.reference import ReferenceEncoder
+from tokend_server.engine.special_tokens import ControlTokens
+from tokend_server.engine.verdicts import Verdict, VerdictKey, VerdictKind, VerdictStore
+from tokend_server.engine.verification import verdict_key, verdict_of
+from tokend_server.engine.verification.child import Task, VerificationChild
+from tokend_server.engine.verification.run import FULL, Extent
+
+__all__ = ["EngineChoice"]
+
+_LOAD_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Candidate:
+    """What is kept of a file until its engine is loaded."""
+
+    task: Task
+    key: VerdictKey
+    data: bytes
+    control: frozenset[str]
+
+
+class _Loading:
+    """One loading of the engine, on a thread of its own, since it may hang."""
+
+    def __init__(self, candidate: _Candidate) -> None:
+        self._candidate = candidate
+        self.engine: FastEngine | None = None
+        self.refusal = "loading the engine takes too long"
+        self._thread = threading.Thread(target=self._load, name="load-engine", daemon=True)
+        self._thread.start()
+
+    def _load(self) -> None:
+        try:
+            load = loader_named(self._candidate.task.loader)
+            self.engine = load(self._candidate.data, self._candidate.control)
+        except FastEngineRefusal as refusal:
+            self.refusal = str(refusal)
+        except BaseException as failure:  # noqa: BLE001 (a panic, or an engine that is not there: the reference serves)
+            self.refusal = f"the engine cannot be loaded: {type(failure).__name__}"
+
+    def wait(self, timeout_s: float) -> FastEngine | None:
+        self._thread.join(timeout_s)
+        return self.engine
+
+
+class EngineChoice:
+    """Chooses for one file: `prepare` while the file is being loaded, `start` when its encoder is there, `stop` last.
+
+    With a verdict on disk the engine is in service when `start` returns, and no thread of this class is left, so that
+    a fork may follow. Without one the reference serves, and a child process verifies.
+    """
+
+    def __init__(
+        self,
+        store: VerdictStore,
+        *,
+        enabled: bool,
+        shadow_every: int,
+        loader: str = FASTOKENS,
+        stall_timeout_s: float = 300.0,
+        extent: Extent = FULL,
+        on_progress: Callable[[str, float], None] = lambda _phase, _share: None,
+    ) -> None:
+        """Prepares a choice.
+
+        Args:
+            store: Where verdicts are kept.
+            enabled: Whether a fast engine is wanted at all.
+            shadow_every: One text in so many is checked while the engine serves; 0: none.
+            loader: The engine.
+            stall_timeout_s: How long verification may be silent before the engine counts as hanging.
+            extent: How much verification compares.
+            on_progress: Told how far verification is, from its thread.
+        """
+        self._store = store
+        self._enabled = enabled
+        self._shadow_every = shadow_every
+        self._loader = loader
+        self._stall_timeout_s = stall_timeout_s
+        self._extent = extent
+        self._on_progress = on_progress
+        self._candidate: _Candidate | None = None
+        self._unsupported: str | None = None
+        self._loading: _Loading | None = None
+        self._child: VerificationChild | None = None
+        self._thread: threading.Thread | None = None
+
+    def prepare(
+        self,
+        artifact: Artifact,
+        control: ControlTokens,
+        control_setting: tuple[str, ...],
+    ) -> None:
+        """Begins to load the engine where a verdict allows it, beside the rest of the loading.
+
+        Args:
+            artifact: The file, with its `spec`.
+            control: Its control tokens.
+            control_setting: What they were selected by.
+        """
+        if not self._enabled or fastokens_version() is None:
+            return
+        self._candidate = _Candidate(
+            task=Task(
+                path=str(artifact.path),
+                fingerprint=artifact.fingerprint,
+                control_tokens=control_setting,
+                loader=self._loader,
+                in_background=True,
+                extent=self._extent,
+            ),
+            key=verdict_key(artifact, control, loader=self._loader, extent=self._extent),
+            data=artifact.data,
+            control=frozenset(control.ids),
+        )
+        verdict = self._store.load(self._candidate.key)
+        if verdict is not None and verdict.kind is VerdictKind.VERIFIED:
+            self._loading = _Loading(self._candidate)
+
+    def judge(self, artifact: Artifact, reference: ReferenceEncoder) -> None:
+        """Passes the file through the feature gate.
+
+        Args:
+            artifact: The file, with its `spec`.
+            reference: The reference on it.
+        """
+        self._unsupported = unsupported_feature(artifact.spec, reference)
+
+    def start(self, encoder: Encoder) -> None:
+        """Puts an engine into service, now or when verification is done.
+
+        Args:
+            encoder: Of the prepared file.
+        """
+        candidate = self._candidate
+        if not self._enabled:
+            encoder.serve_reference(EngineState.DISABLED, "switched off by the setting `engine`")
+        elif candidate is None:
+            encoder.serve_reference(EngineState.DISABLED, "fastokens is not installed")
+        elif self._unsupported is not None:
+            encoder.serve_reference(EngineState.UNSUPPORTED, self._unsupported)
+        else:
+            encoder.on_quarantine(lambda reason: self._keep_quarantine(candidate.key, reason))
+            verdict = self._store.load(candidate.key)
+            if verdict is not None:
+                self._apply(encoder, candidate, verdict)
+                return
+            encoder.serve_reference(EngineState.PENDING, "verification is running")
+            self._child = VerificationChild(candidate.task, stall_timeout_s=self._stall_timeout_s)
+            self._thread = threading.Thread(
+                target=self._verify, args=(encoder, candidate, self._child), name="verify-engine", daemon=True
+            )
+            self._thread.start()
+            return
+        self._candidate = self._loading = None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until verification is done, if it runs; False where that takes longer."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends a verification that still runs; the engine in service stays."""
+        if self._child is not None:
+            self._child.stop()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _verify(self, encoder: Encoder, candidate: _Candidate, child: VerificationChild) -> None:
+        finding = child.run(self._on_progress)
+        verdict = verdict_of(finding, candidate.key)
+        if finding.is_final:
+            self._store.save(verdict)
+        self._apply(encoder, candidate, verdict)
+
+    def _apply(self, encoder: Encoder, candidate: _Candidate, verdict: Verdict) -> None:
+        if verdict.kind is VerdictKind.QUARANTINED:
+            encoder.quarantine(f"{verdict.reason} (at {verdict.decided_at})")
+        elif verdict.kind is VerdictKind.UNSUPPORTED:
+            encoder.serve_reference(EngineState.UNSUPPORTED, verdict.reason)
+        else:
+            loading = self._loading or _Loading(candidate)
+            engine = loading.wait(_LOAD_TIMEOUT_S)
+            if engine is None:
+                encoder.serve_reference(EngineState.DISABLED, loading.refusal)
+            else:
+                encoder.serve_fast(engine, verdict.excluded, shadow_every=self._shadow_every)
+        # The file's bytes are not needed here any more.
+        self._candidate = self._loading = None
+
+    def _keep_quarantine(self, key: VerdictKey, reason: str) -> None:
+        earlier = self._store.load(key)
+        if earlier is None or earlier.kind is VerdictKind.QUARANTINED:
+            return
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._store.save(replace(earlier, kind=VerdictKind.QUARANTINED, reason=reason, decided_at=now))

@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 SERVER := $(VENV)/.server-installed
 DEV := $(VENV)/.dev-installed
 SERVE_FLAGS ?=
+FUZZ_MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full default-tokenizer clean
+.PHONY: help serve test check format generate zoo zoo-full fidelity-table fuzz default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,9 +49,15 @@ generate: ## make the generated code again
 zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
 	$(BIN)/python -m tests.zoo.fetch
 
-zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference
+zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference (half an hour)
 	$(BIN)/python -m tests.zoo.fetch --all
-	TOKEND_ZOO=full $(BIN)/python -m pytest tests/equivalence
+	TOKEND_ZOO=full TOKEND_ZOO_REQUIRED=1 $(BIN)/python -m pytest tests/equivalence
+
+fidelity-table: $(DEV) ## make the table of docs/fidelity.md again (half an hour; needs the whole zoo)
+	$(BIN)/python -m tests.equivalence.report
+
+fuzz: $(DEV) ## look for new examples that differ from the reference, for FUZZ_MINUTES
+	$(BIN)/python -m tests.equivalence.fuzz --minutes $(FUZZ_MINUTES)
 
 default-tokenizer: $(DEV) ## train the embedded default tokenizer again
 	$(BIN)/python -m tokend_server.data.train_default

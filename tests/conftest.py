@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.servers import RunningServer
 
+from tests.servers import RunningServer, ServersByFlags
 from tokend_server.engine.frozen import FrozenTokenizer
 
 # No deadlines: these machines are shared, and a slow example is no fault. CI tries the same examples each time, so
@@ -52,19 +51,9 @@ def frozen(tokenizer_file: Callable[[str], Path]) -> Callable[..., FrozenTokeniz
 @pytest.fixture(scope="session")
 def server_for(tokenizer_file: Callable[[str], Path]) -> Iterator[Callable[..., RunningServer]]:
     """Start a server for a tokenizer file (a path, a JSON text, or None: the default) and flags; once a session."""
-    running: dict[tuple[object, ...], RunningServer] = {}
-
-    def start(tokenizer: Path | str | None = None, *flags: str) -> RunningServer:
-        path = tokenizer_file(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        key = (path, *flags)
-        if key not in running:
-            running[key] = RunningServer("--drain-grace-s", "2", *flags, tokenizer=path)
-        return running[key]
-
-    yield start
-    with ThreadPoolExecutor(8) as pool:
-        codes = dict(zip(running, pool.map(RunningServer.stop, running.values()), strict=True))
-    assert set(codes.values()) <= {0}, codes
+    servers = ServersByFlags(tokenizer_file)
+    yield servers
+    servers.stop()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 READY_WITHIN_S = 60
@@ -15,6 +16,9 @@ class RunningServer:
 
     def __init__(self, *flags: str, tokenizer: Path | None = None, env: dict[str, str] | None = None) -> None:
         chosen = () if tokenizer is None else ("--tokenizer", str(tokenizer))
+        if "--engine" not in flags:
+            # Verification in the background would take the machine from the tests.
+            chosen = ("--engine", "reference", *chosen)
         self.process = subprocess.Popen(
             [*SERVE, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", *chosen, *flags],
             stdout=subprocess.PIPE,
@@ -69,6 +73,31 @@ class RunningServer:
             self._reader.join()
             self.process.stdout.close()
             self.process.stderr.close()
+
+
+class ServersByFlags:
+    """Servers that live on between tests: one for each tokenizer file and set of flags, started when first asked for."""
+
+    def __init__(self, tokenizer_file: Callable[[str], Path], *flags: str) -> None:
+        self._tokenizer_file = tokenizer_file
+        self._flags = ("--drain-grace-s", "2", *flags)
+        self._running: dict[tuple[object, ...], RunningServer] = {}
+
+    def __call__(self, tokenizer: Path | str | None = None, *flags: str) -> RunningServer:
+        """Give the server for a tokenizer (a path, a JSON text, or None: the default) and flags."""
+        path = self._tokenizer_file(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        key = (path, *flags)
+        if key not in self._running:
+            self._running[key] = RunningServer(*self._flags, *flags, tokenizer=path)
+        return self._running[key]
+
+    def stop(self) -> None:
+        """Stop all of them; each must end well."""
+        with ThreadPoolExecutor(8) as pool:
+            codes = dict(
+                zip(self._running, pool.map(RunningServer.stop, self._running.values()), strict=True)
+            )
+        assert set(codes.values()) <= {0}, codes
 
 
 SERVE: Sequence[str] = (sys.executable, "-m", "tokend_server", "serve")

@@ -20,12 +20,13 @@ from tokend._arguments import (
     packed_ids,
 )
 from tokend._batches import Batch, BatchCutter
+from tokend._known_limits import KnownLimits
 from tokend._requests import EncodeSettings, decode_options, encode_settings
 from tokend.options import DecodeOptions, EncodeOptions
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import types_pb2
 
-__all__ = ["KnownLimits", "Program", "UnaryRequest"]
+__all__ = ["Program", "UnaryRequest"]
 
 Result = TypeVar("Result")
 
@@ -42,29 +43,6 @@ class UnaryRequest:
 
     method: str
     message: Message
-
-
-@dataclass(slots=True)
-class KnownLimits:
-    """The server's limits, once they were asked for; they bound what a message may hold."""
-
-    limits: results.Limits | None = None
-
-    def batch_texts(self, wanted: int) -> int:
-        """Texts, or id lists, in a message."""
-        return min(wanted, self.limits.max_batch_texts) if self.limits else wanted
-
-    def batch_bytes(self, wanted: int) -> int:
-        """Bytes of text in a message."""
-        return min(wanted, self.limits.max_batch_bytes) if self.limits else wanted
-
-    def ids(self, wanted: int) -> int:
-        """Ids in a message."""
-        return min(wanted, self.limits.max_ids) if self.limits else wanted
-
-    def sequences(self, wanted: int) -> int:
-        """Sequences on a StreamDecode."""
-        return min(wanted, self.limits.max_sequences_per_stream or wanted) if self.limits else wanted
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from tokend import _calls, errors
 from tokend._arguments import Ids, checked_text, packed_ids
 from tokend._batches import Batch
-from tokend._calls import KnownLimits, Program
+from tokend._calls import Program
+from tokend._known_limits import KnownLimits
 from tokend._requests import EncodeSettings, decode_options, encode_settings
 from tokend.options import DecodeOptions, EncodeOptions
 from tokend.results import Counts, Decoded, Encoded

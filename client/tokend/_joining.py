@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from tokend import _calls, errors
 from tokend._awaiting import CLOSED, AwaitingTransport
-from tokend._calls import KnownLimits
 from tokend._flights import Flights
 from tokend._joined_calls import JOINED_BYTES, JoinableCall, Kind, is_of_all, is_of_size
+from tokend._known_limits import KnownLimits
 from tokend._time_limits import TimeLimits
 
 __all__ = ["Joiner"]

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterable, Iterable, Sequence
 
 from tokend._arguments import checked_count, checked_flag, checked_timeout
 from tokend._batches import BatchCutter
-from tokend._calls import KnownLimits
 from tokend._channel import ConnectionSettings, Tls
 from tokend._encode_window import EncodeWindow
+from tokend._known_limits import KnownLimits
 from tokend._requests import EncodeSettings, checked_fingerprint, encode_settings
 from tokend.options import EncodeOptions
 

@@ -15,7 +15,7 @@ from tokend._joining import Joiner
 from tokend._ready_ids import as_async
 from tokend._requests import EncodeSettings
 from tokend._settings import ClientSettings
-from tokend._shared_stream import SharedStreams
+from tokend._shared_sequence import SharedStreams
 from tokend._time_limits import TimeLimits
 from tokend.decoders import AsyncDecoder
 from tokend.errors import TooLargeError

@@ -1,4 +1,4 @@
-"""The command `tokend`: hands `serve` over to the server, runs everything else as a client.
+"""The command `tokend`: hands `serve` and `verify` over to the server, runs everything else as a client.
 
 Exit codes: 0 done; 1 the server or the call failed; 2 usage or bad input; 130 Ctrl-C; 141 nobody reads the output.
 """
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["serve"]:
+    if arguments[:1] in (["serve"], ["verify"]):
         _become_server(arguments)
     if not arguments:
         sys.stderr.write(build_parser().format_help())
@@ -94,7 +94,7 @@ def _become_server(arguments: list[str]) -> None:
     missing = [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise bad_input(
-            f"`tokend serve` needs the server's packages ({', '.join(missing)} not found); "
+            f"`tokend {arguments[0]}` needs the server's packages ({', '.join(missing)} not found); "
             "pip install 'tokend[server]'"
         )
     sys.stdout.flush()

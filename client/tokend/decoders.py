@@ -9,7 +9,7 @@ from tokend._arguments import Ids, id_chunks, packed_item
 from tokend._blocking import BlockingStream, BlockingTransport
 from tokend._decode_sequence import DecodeSequence
 from tokend._ready_ids import ReadyIds, as_async
-from tokend._shared_stream import SharedSequence, SharedStreams
+from tokend._shared_sequence import SharedSequence, SharedStreams
 from tokend.errors import CallCancelledError, TokendError
 from tokend.options import DecodeOptions
 from tokend.v1 import tokenizer_service_pb2 as service_pb2

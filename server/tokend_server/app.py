@@ -2,13 +2,14 @@
 
 import threading
 import time
+from dataclasses import dataclass
 
 from tokend._version import __version__
 from tokend_server import logs
 from tokend_server.config import Address, Settings
-from tokend_server.data import default_tokenizer_path
 from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
+from tokend_server.loading import Served, load_served
 from tokend_server.metrics import Metrics, methods_of
 from tokend_server.native_stderr import StderrGuard
 from tokend_server.service.admission import Admission, ServingState
@@ -26,22 +27,36 @@ from tokend_server.transport.routing import SERVICE, Answers, Router
 from tokend_server.transport.server import GrpcServer
 from tokend_server.transport.streaming import LiveStreams
 
-__all__ = ["App"]
+__all__ = ["App", "Share", "announce", "ready_line"]
 
 _log = logs.get("app")
-_ENGINE = "reference"
 _STATES = {ServingState.LOADING: "loading the tokenizer", ServingState.DRAINING: "shutting down"}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """What one of several workers has from the process that started it."""
+
+    address: Address
+    """Where all of them listen, with its real port."""
+    metrics: Metrics
+    """On a row of this worker's own."""
+    served: Served
+
+
 class App:
-    """One server: gRPC, the ops port and the tokenizer behind them.
+    """One server: gRPC, the ops port and the tokenizer behind them. Or one worker of a server, without the ops port.
 
     The order of starting: ports, so that one in use ends the start at once; then the tokenizer, while calls are
     refused with TOKENIZER_LOADING; then health. The order of stopping is the other way round.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, share: Share | None = None) -> None:
         """Bind the ports.
+
+        Args:
+            settings: What is asked for.
+            share: For a worker, what it shares with others; None: this process is the whole server.
 
         Raises:
             OSError: A port cannot be bound; the message names it and the setting.
@@ -50,26 +65,32 @@ class App:
         self._limits = _limits(settings)
         self._admission = Admission(max_streams=settings.max_streams)
         self._live = LiveStreams()
-        self.metrics = Metrics(methods_of(SERVICE), version=__version__)
+        self._share = share
+        self.metrics = Metrics(methods_of(SERVICE), version=__version__) if share is None else share.metrics
+        self.metrics.worker.become("starting")
         self._scope = CallScope(self._admission, self._limits)
         self._router = Router(self._scope, self.metrics, self._live)
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
         self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
         try:
             self._grpc = GrpcServer(
-                settings.listen,
+                settings.listen if share is None else share.address,
                 self._router,
                 self.metrics,
+                front=settings.front,
                 unary_threads=settings.unary_threads,
                 max_message_bytes=settings.max_message_bytes,
-                share_port=settings.allow_port_sharing,
+                share_port=settings.allow_port_sharing or share is not None,
             )
-            self._ops = OpsServer(
-                settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready
-            )
+            self._ops: OpsServer | None = None
+            if share is None:
+                self._ops = OpsServer(
+                    settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready
+                )
         except OSError:
             self._stderr_guard.close()
             raise
+        self._served: Served | None = None
         self._stopped = threading.Lock()
 
     @property
@@ -77,34 +98,29 @@ class App:
         """Where gRPC listens, with its real port."""
         return self._grpc.address
 
-    @property
-    def ops_address(self) -> Address:
-        """Where the ops port listens, with its real port."""
-        return self._ops.address
-
     def start(self) -> str:
-        """Listen, load the tokenizer, and serve.
+        """Listen, load the tokenizer if none is shared, and serve.
 
         Returns:
-            The ready line.
+            The ready line; "" of a worker.
 
         Raises:
             TokenizerFileError: The tokenizer file cannot be served; nothing was served.
         """
         self._grpc.start()
+        if self._share is not None:
+            self._serve(self._share.served)
+        if self._ops is None:
+            return ""
         self._ops.start()
         started_s = time.monotonic()
-        tokenizer = FrozenTokenizer.load(
-            self._settings.tokenizer or default_tokenizer_path(), control_tokens=self._settings.control_tokens
-        )
-        self._serve(tokenizer)
-        self._announce(tokenizer, load_s=time.monotonic() - started_s)
-        return (
-            f"tokend ready grpc={self.grpc_address} ops={self.ops_address} "
-            f"tokenizer={tokenizer.fingerprint[:12]} engine={_ENGINE} workers=1"
-        )
+        served = load_served(self._settings)
+        self._serve(served)
+        announce(served.tokenizer, load_s=time.monotonic() - started_s)
+        return ready_line(served.tokenizer, grpc=self.grpc_address, ops=self._ops.address, workers=1)
 
-    def _serve(self, tokenizer: FrozenTokenizer) -> None:
+    def _serve(self, served: Served) -> None:
+        self._served, tokenizer = served, served.tokenizer
         default_policy = SpecialTokenPolicy[self._settings.default_special_tokens]
         answers = Answers.of(
             EncodeMethods(EncodeService(tokenizer, self._limits), EncodeOptionsReader(default_policy)),
@@ -112,35 +128,10 @@ class App:
             InfoMethods(InfoService(tokenizer, self._limits)),
         )
         self._router.serve(answers, tokenizer.fingerprint)
-        self.metrics.set_tokenizer(
-            fingerprint=tokenizer.fingerprint,
-            name=tokenizer.name,
-            model_type=tokenizer.pipeline.model_type,
-            engine=_ENGINE,
-            streaming=tokenizer.decoder.mode,
-            reference_version=tokenizer.reference_version,
-        )
+        served.begin(self.metrics)
         self._admission.state = ServingState.SERVING
         self._grpc.set_serving(serving=True)
-
-    def _announce(self, tokenizer: FrozenTokenizer, *, load_s: float) -> None:
-        _log.info(
-            "serving",
-            tokenizer=tokenizer.name,
-            fingerprint=tokenizer.fingerprint,
-            vocab_size=tokenizer.vocabulary.size,
-            streaming=tokenizer.decoder.mode,
-            round_trip_exact=tokenizer.round_trip.exact,
-            load_s=round(load_s, 3),
-        )
-        for warning in tokenizer.warnings:
-            _log.warning("about the tokenizer file", warning=warning)
-        if tokenizer.uncontrolled_tokens:
-            _log.info(
-                "added tokens in brackets that are parsed out of text even under TEXT; see --control-tokens",
-                n_tokens=len(tokenizer.uncontrolled_tokens),
-                tokens=" ".join(tokenizer.uncontrolled_tokens),
-            )
+        self.metrics.worker.become("serving")
 
     def _why_not_ready(self) -> str | None:
         return _STATES.get(self._admission.state)
@@ -158,14 +149,47 @@ class App:
         self._grpc.set_serving(serving=False)
         was_serving = self._admission.state is ServingState.SERVING
         self._admission.state = ServingState.DRAINING
+        self.metrics.worker.become("draining")
         if was_serving:
             _log.info("draining", grace_s=grace_s)
             self._live.drain(grace_s)
         self._grpc.stop(max(1.0, deadline_s - time.monotonic()))
-        self._ops.stop()
+        if self._served is not None:
+            self._served.end()
+        if self._ops is not None:
+            self._ops.stop()
         if was_serving:
             _log.info("stopped")
         self._stderr_guard.close()
+
+
+def ready_line(tokenizer: FrozenTokenizer, *, grpc: Address, ops: Address, workers: int) -> str:
+    """Return what the server says on stdout once it serves."""
+    return (
+        f"tokend ready grpc={grpc} ops={ops} "
+        f"tokenizer={tokenizer.fingerprint[:12]} engine={tokenizer.encoder.status.name} workers={workers}"
+    )
+
+
+def announce(tokenizer: FrozenTokenizer, *, load_s: float) -> None:
+    """Log what is served, and what an operator should know of the file."""
+    _log.info(
+        "serving",
+        tokenizer=tokenizer.name,
+        fingerprint=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocabulary.size,
+        streaming=tokenizer.decoder.mode,
+        round_trip_exact=tokenizer.round_trip.exact,
+        load_s=round(load_s, 3),
+    )
+    for warning in tokenizer.warnings:
+        _log.warning("about the tokenizer file", warning=warning)
+    if tokenizer.uncontrolled_tokens:
+        _log.info(
+            "added tokens in brackets that are parsed out of text even under TEXT; see --control-tokens",
+            n_tokens=len(tokenizer.uncontrolled_tokens),
+            tokens=" ".join(tokenizer.uncontrolled_tokens),
+        )
 
 
 def _limits(settings: Settings) -> Limits:

@@ -22,6 +22,7 @@ from tokend_server.setting_kinds import (
     Kind,
     choice,
     count,
+    count_or_auto,
     seconds,
     show_size,
     size,
@@ -63,8 +64,12 @@ class Settings:
     listen: Address = setting(Address(host="127.0.0.1", port=50051), ADDRESS, "where gRPC listens; port 0 takes a free one")  # noqa: RUF009 (frozen)
     ops_listen: Address = setting(Address(host="127.0.0.1", port=9464), ADDRESS, "where /metrics, /healthz and /readyz listen; port 0 takes a free one")  # noqa: RUF009 (frozen)
     allow_port_sharing: bool = setting(False, BOOLEAN, "let another server listen on the same gRPC port (SO_REUSEPORT)")
+    front: str = setting("grpcio", choice("grpcio", "native"), "what takes gRPC's connections; native needs the extra tokend[native]")
     control_tokens: tuple[str, ...] = setting((), texts("TOKEN"), "more added tokens that TEXT keeps as text and REJECT refuses: names, or /pattern/")
     default_special_tokens: str = setting("TEXT", choice("TEXT", "PARSE", "REJECT"), "special-token policy of a request that names none")
+    engine: str = setting("auto", choice("auto", "reference"), "what computes ids; auto: the fast engine where it is verified for the file")
+    shadow_every: int = setting(256, count(0, 1_000_000), "one in so many answers of the fast engine is checked by the reference; 0: none")
+    state_dir: Path | None = setting(None, PATH, "folder for verdicts on the fast engine; unset: tokend in XDG_STATE_HOME or ~/.local/state")  # noqa: RUF009 (None)
     max_text_bytes: int = setting(16 * _MIB, size(1, _MAX_MESSAGE_BYTES), "largest text, in UTF-8 bytes")
     max_batch_texts: int = setting(4096, count(1, 2**31 - 1), "most texts (or id lists) in one batch")
     max_batch_bytes: int = setting(48 * _MIB, size(1, _MAX_MESSAGE_BYTES), "most text in one batch, in UTF-8 bytes")
@@ -74,6 +79,7 @@ class Settings:
     max_message_bytes: int = setting(64 * _MIB, size(64 * _KIB, _MAX_MESSAGE_BYTES), "largest gRPC message, either way")
     max_stop_strings: int = setting(64, count(1, 4096), "most stop strings of one sequence")
     max_stop_bytes: int = setting(1024, size(1, 1 << 20), "longest stop string, in UTF-8 bytes")
+    workers: int = setting(1, count_or_auto(1, 1024), "processes that serve, all on the same port; auto: one for each usable core")
     unary_threads: int = setting(64, count(1, 1024), "threads that handle unary calls")
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least severe log records to write")

@@ -8,17 +8,15 @@ together.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from tokend_server.metric_rows import LocalRow, Row
+from tokend_server.metric_rows import Cells, LocalRow, Row
 
 __all__ = ["CellTable", "Cells", "Histogram"]
-
-Cells = MutableSequence[float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,10 +11,10 @@ import mmap
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["Labels", "LocalRow", "Row", "SharedRow", "SharedRows"]
+__all__ = ["Cells", "Labels", "LocalRow", "Row", "SharedRow", "SharedRows"]
 
 Labels = Mapping[str, Mapping[str, str]]
 """The labels of info metrics, by the metric's name."""
@@ -25,11 +25,19 @@ _LABELS_BYTES = 16 * 1024
 _LABELS_HEAD = struct.Struct("=II")  # length, checksum
 
 
+class Cells(Protocol):
+    """Numbers by place: an array, or a view of shared memory."""
+
+    def __getitem__(self, cell: int, /) -> float: ...
+    def __setitem__(self, cell: int, value: float, /) -> None: ...
+    def __len__(self) -> int: ...
+
+
 class Row(Protocol):
     """What one process counts into, and what a scrape of it shows."""
 
     @property
-    def cells(self) -> MutableSequence[float]:
+    def cells(self) -> Cells:
         """The cells of this process."""
 
     def grow(self, n_cells: int) -> None:

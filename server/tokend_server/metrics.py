@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformColl
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from tokend_server.engine_metrics import EngineMetrics
 from tokend_server.method_metrics import (
     SERVICE,
     WORK_METHODS,
@@ -118,6 +119,7 @@ class Metrics:
                 "tokend_native_stderr_lines", "Lines that native libraries printed; kept out of the log."
             ),
         )
+        self.engine = EngineMetrics(table)
         self.worker = WorkerState(table)
         self.worker_restarts = Tally(
             table,

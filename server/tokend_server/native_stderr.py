@@ -11,9 +11,9 @@ import fcntl
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-__all__ = ["StderrGuard"]
+__all__ = ["StderrGuard", "stderr_aside"]
 
 _STDERR = 2
 # Room for a burst that arrives while the draining thread waits for the GIL.
@@ -46,7 +46,7 @@ class StderrGuard:
         os.dup2(write_end, _STDERR)
         os.close(write_end)
         # Under a test runner or an embedder sys.stderr is no descriptor 2, and is left as it is.
-        if self._is_descriptor_2(sys.stderr):
+        if self.is_descriptor_2(sys.stderr):
             sys.stderr = os.fdopen(os.dup(self._original), "w", buffering=1, errors="backslashreplace")
         self._faulthandler_was_on = faulthandler.is_enabled()
         # A crash is told as places in the code, without values.
@@ -55,7 +55,8 @@ class StderrGuard:
         self._thread.start()
 
     @staticmethod
-    def _is_descriptor_2(stream: object) -> bool:
+    def is_descriptor_2(stream: object) -> bool:
+        """Tell whether a stream writes to the guarded descriptor."""
         fileno = getattr(stream, "fileno", None)
         try:
             return fileno is not None and fileno() == _STDERR
@@ -84,3 +85,28 @@ class StderrGuard:
         # A child process that outlives us may hold a write end; then the thread still reads.
         if not self._thread.is_alive():
             os.close(self._read_end)
+
+
+@contextlib.contextmanager
+def stderr_aside(on_lines: Callable[[int], None]) -> Iterator[None]:
+    """Guard without a thread, for a process that is going to fork: what is printed lies in memory until the end.
+
+    Args:
+        on_lines: Called at the end with the number of lines that were kept out.
+    """
+    sys.stderr.flush()
+    old_stderr, original = sys.stderr, os.dup(_STDERR)
+    with os.fdopen(os.memfd_create("stderr"), "r+b") as aside:
+        os.dup2(aside.fileno(), _STDERR)
+        if StderrGuard.is_descriptor_2(sys.stderr):
+            sys.stderr = os.fdopen(os.dup(original), "w", buffering=1, errors="backslashreplace")
+        try:
+            yield
+        finally:
+            os.dup2(original, _STDERR)
+            os.close(original)
+            if sys.stderr is not old_stderr:
+                sys.stderr.close()
+                sys.stderr = old_stderr
+            aside.seek(0)
+            on_lines(aside.read().count(b"\n"))

@@ -5,7 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ADDRESS", "BOOLEAN", "PATH", "Address", "Kind", "choice", "count", "seconds", "size", "texts"]
+__all__ = [
+    "ADDRESS",
+    "BOOLEAN",
+    "PATH",
+    "Address",
+    "Kind",
+    "choice",
+    "count",
+    "count_or_auto",
+    "seconds",
+    "size",
+    "texts",
+]
 
 _SUFFIXES = {
     "": 1,
@@ -134,6 +146,18 @@ def count(minimum: int, maximum: int) -> Kind:
         show=str,
         toml_types=(int,),
         placeholder="N",
+    )
+
+
+def count_or_auto(minimum: int, maximum: int) -> Kind:
+    """Make the kind of a whole number within bounds, or the word `auto`, whose value is 0."""
+    plain = count(minimum, maximum)
+    return Kind(
+        parse=lambda text: 0 if text.lower() == "auto" else plain.parse(text),
+        expected=f"{plain.expected}, or auto",
+        show=lambda value: str(value or '"auto"'),
+        toml_types=(int,),
+        placeholder="N|auto",
     )
 
 

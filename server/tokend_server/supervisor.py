@@ -52,14 +52,16 @@ class Job:
     """What one child does, over and over again if need be."""
 
     name: str
+    place: int
+    """What the watcher knows it by."""
     run: Callable[[ChildContext], None]
-    """What it raises ends the child; while it starts, an OSError or StartFailed tells the parent why."""
-    is_worker: bool = True
-    """Ends on SIGTERM. Others see the workers out and end with `parent_end`."""
+    """What it raises ends the child; while it starts, an OSError tells the parent why."""
+    ends_last: bool = False
+    """Sees the others out: is sent no SIGTERM, and ends with `parent_end`."""
 
 
 class Watcher(Protocol):
-    """Told what becomes of the children, by their place in the order of `spawn`."""
+    """Told what becomes of the children, by their place."""
 
     def began(self, place: int, pid: int) -> None:
         """A process has begun."""
@@ -73,7 +75,6 @@ class Watcher(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class _Child:
-    place: int
     job: Job
     pid: int = 0
     began_s: float = 0.0
@@ -106,7 +107,7 @@ class Supervisor:
 
     def spawn(self, job: Job) -> None:
         """Start a child, and go on at once."""
-        child = _Child(place=len(self._children), job=job)
+        child = _Child(job=job)
         self._children.append(child)
         self._fork(child)
 
@@ -132,7 +133,7 @@ class Supervisor:
 
     def stop(self) -> bool:
         """End all children, workers first; tells whether all ended by themselves and in time."""
-        workers = [child for child in self._children if child.job.is_worker]
+        workers = [child for child in self._children if not child.job.ends_last]
         for child in workers:
             _send(child, signal.SIGTERM)
         all_well = self._see_out(workers, self._grace_s + _EXTRA_S)
@@ -170,8 +171,7 @@ class Supervisor:
         self._reap(restart=True)
         for child in self._children:
             if not child.pid and child.due_s <= time.monotonic() and self._failure is None:
-                self._watcher.waits(child.place, waits=False)
-                self._fork(child)
+                self._replace(child)
 
     def _hear(self, child: _Child) -> None:
         """Read what a starting child has to say: `+`, or why it cannot start; nothing at its end."""
@@ -199,17 +199,30 @@ class Supervisor:
                 self._bury(child, os.waitstatus_to_exitcode(status), cpu_s, restart=restart)
 
     def _bury(self, child: _Child, exit_code: int, cpu_s: float, *, restart: bool) -> None:
-        facts = {"process": child.job.name, "pid": child.pid, "exit_code": exit_code}
-        child.pid = 0
-        self._watcher.ended(child.place, cpu_s)
+        pid, child.pid = child.pid, 0
+        self._watcher.ended(child.job.place, cpu_s)
         if not restart or self._failure is not None:
             return
-        now_s = time.monotonic()
-        child.failures = 1 if now_s - child.began_s >= _HEALTHY_S else child.failures + 1
-        delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(child.failures - 1, 16))
-        child.due_s = now_s + delay_s
-        self._watcher.waits(child.place, waits=True)
-        _log.error("a process has died and is started again", delay_s=delay_s, **facts)
+        if time.monotonic() - child.began_s >= _HEALTHY_S:
+            child.failures = 0
+        self._watcher.waits(child.job.place, waits=True)
+        delay_s = _put_off(child)
+        _log.error(
+            "a process has died, and is started again",
+            process=child.job.name,
+            pid=pid,
+            exit_code=exit_code,
+            delay_s=delay_s,
+        )
+
+    def _replace(self, child: _Child) -> None:
+        try:
+            self._fork(child)
+        except OSError as error:
+            # No memory, or too many processes: that may pass.
+            _log.error("no process can be started", error=error, delay_s=_put_off(child))
+        else:
+            self._watcher.waits(child.job.place, waits=False)
 
     def _fork(self, child: _Child) -> None:
         read_end, write_end = os.pipe()
@@ -218,12 +231,18 @@ class Supervisor:
         sys.stderr.flush()
         # A signal between the fork and the child's own handlers must wait for these.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(read_end)
+            os.close(write_end)
+            raise
         if not pid:
             os.close(read_end)
             self._live(child, write_end, mask)
         child.pid, child.began_s, child.ready_pipe = pid, time.monotonic(), read_end
-        self._watcher.began(child.place, pid)
+        self._watcher.began(child.job.place, pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(write_end)
 
@@ -243,9 +262,10 @@ class Supervisor:
             )
             child.job.run(context)
             exit_code = 0
-        except (OSError, StartFailed) as error:
-            _log.error("a process cannot go on", process=child.job.name, error=error)
-            reason = getattr(error, "strerror", None) or str(error)
+        except OSError as error:
+            if not self._starting:
+                _log.error("a process cannot go on", process=child.job.name, error=error)
+            reason = error.strerror or str(error)
             _say(ready_pipe, reason.encode("utf-8", "backslashreplace")[:_MOST_REASON_BYTES])
         except BaseException as error:  # noqa: BLE001 (whatever it is, the parent's code must not go on here)
             _log.error("a process cannot go on", process=child.job.name, error=error)
@@ -254,6 +274,14 @@ class Supervisor:
                 sys.stderr.flush()
             # Nothing of the parent's is run again: no exit handler, no `finally` above, no buffered output.
             os._exit(exit_code)
+
+
+def _put_off(child: _Child) -> float:
+    """Let a dead child's next life begin later than the last time; returns after how many seconds."""
+    child.failures += 1
+    delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(child.failures - 1, 16))
+    child.due_s = time.monotonic() + delay_s
+    return delay_s
 
 
 def _say(ready_pipe: int, what: bytes) -> None:

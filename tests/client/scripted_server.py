@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 
+from tokend.v1 import error_reason_pb2, types_pb2
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import tokenizer_service_pb2_grpc as pb_grpc
-from tokend.v1 import types_pb2
 
 FINGERPRINT = "ab" * 32
 
@@ -60,6 +60,9 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
     """Encode and BatchEncode answer once it is set, which it is at first."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Set once a call that waited at the gate was cancelled by its client."""
+    draining: set[int] = field(default_factory=set)
+    """The StreamDecodes, by their number from 0, that open no further sequence."""
+    n_decode_streams: int = 0
     ended: list[int] = field(default_factory=list)
     """Sequences that a client ended, by `end`."""
 
@@ -139,6 +142,8 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
     def StreamDecode(self, requests: Any, context: Any) -> Iterator[Any]:
         fault = self._begin("StreamDecode", context)
         opened: dict[int, None] = {}
+        number = self.n_decode_streams
+        self.n_decode_streams += 1
         for n_answered, request in enumerate(requests):
             if fault is not None and n_answered == fault.after:
                 if fault.end:
@@ -150,6 +155,20 @@ class ScriptedServer(pb_grpc.TokenizerServiceServicer):
             self.batch_sizes.append(len(request.sequences))
             outputs = []
             for one in request.sequences:
+                if number in self.draining and one.sequence_id not in opened and not one.end:
+                    outputs.append(
+                        types_pb2.SequenceOutput(
+                            sequence_id=one.sequence_id,
+                            ended=True,
+                            end_reason=types_pb2.END_REASON_ERROR,
+                            error=types_pb2.Error(
+                                code=grpc.StatusCode.UNAVAILABLE.value[0],
+                                reason=error_reason_pb2.ERROR_REASON_SHUTTING_DOWN,
+                                message="scripted",
+                            ),
+                        )
+                    )
+                    continue
                 outputs.append(
                     types_pb2.SequenceOutput(
                         sequence_id=one.sequence_id,

@@ -1,6 +1,7 @@
 """Concurrent calls of one AsyncClient travel together, and nobody can tell but by the speed."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -370,6 +371,45 @@ async def test_kept_options_are_still_checked(client: tokend.AsyncClient) -> Non
     allowed = iter(["<|end|>"])
     counts = [(await client.count("<|end|>", allowed_special_tokens=allowed)).total for _ in range(2)]
     assert counts == [2, 8], "an iterator that is used up is not remembered"
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whoever_leaves_at_whatever_moment_disturbs_nobody(byte_server: RunningServer, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def encoded(client: tokend.AsyncClient, text: str, options: Any) -> None:
+        ids = (await client.encode(text, add_special_tokens=False, **options)).ids
+        assert bytes(ids).decode() == text
+
+    async def decoded(client: tokend.AsyncClient, text: str) -> None:
+        async with client.decoder() as decoder:
+            pieces = [await decoder.push(byte) for byte in text.encode()]
+            assert "".join(pieces) + await decoder.finish() == text
+
+    async def run() -> None:
+        async with tokend.AsyncClient(byte_server.grpc) as client:
+            tasks = []
+            for number in range(150):
+                options = {"max_tokens": 100} if chance.random() < 0.3 else {}
+                work = (
+                    encoded(client, f"text {number}", options)
+                    if number % 3
+                    else decoded(client, f"é {number}")
+                )
+                tasks.append(asyncio.create_task(work))
+                if chance.random() < 0.5:
+                    await asyncio.sleep(chance.random() / 1000)
+                if chance.random() < 0.4:
+                    chance.choice(tasks).cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}
+            ends_s = time.monotonic() + 5
+            while byte_server.metric("tokend_live_sequences"):
+                assert time.monotonic() < ends_s, "the server still has a sequence that everyone left"
+                await asyncio.sleep(0.02)
+
+    asyncio.run(run())
 
 
 async def test_closing_the_client_ends_every_call(scripted: ScriptedServer) -> None:

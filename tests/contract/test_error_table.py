@@ -9,9 +9,11 @@ import pytest
 
 from tests.integration.conftest import (  # noqa: F401 (fixtures)
     byte_server,
+    front,
     limited,
     limited_server,
     panicking_server,
+    server_for,
     wire,
     wire_to,
 )

@@ -263,7 +263,7 @@ PARTS = st.text(max_size=6) | st.sampled_from(
 TEXTS = st.lists(PARTS, max_size=6).map("".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(text=TEXTS)
 @pytest.mark.parametrize("name", EXACT)
 def test_where_it_is_called_exact_every_text_comes_back(frozen, name, text):

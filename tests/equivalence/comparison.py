@@ -32,11 +32,11 @@ class Size:
     long_runs: bool = False
 
 
-SHARE = Size(n_fuzz=250, n_excerpts=1, longest=300)
+SHARE = Size(n_fuzz=150, n_excerpts=1, longest=200)
 """For CI."""
-WHOLE = Size(n_fuzz=2_000, n_excerpts=6, longest=800, long_runs=True)
-SMALL_SHARE = Size(n_fuzz=120, n_excerpts=0)
-SMALL_WHOLE = Size(n_fuzz=1_500, n_excerpts=0)
+WHOLE = Size(n_fuzz=1_000, n_excerpts=4, longest=600, long_runs=True)
+SMALL_SHARE = Size(n_fuzz=80, n_excerpts=0)
+SMALL_WHOLE = Size(n_fuzz=800, n_excerpts=0)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -17,6 +17,10 @@ from tokend.v1 import types_pb2 as types
 POLICIES = ("PARSE", "TEXT")
 UNITS = ("CODE_POINTS", "UTF8_BYTES", "UTF16_UNITS")
 BATCH_TEXTS = 256
+BATCH_CHARACTERS = 100_000
+LONG_CHARACTERS = 3_000
+PAIR_CHARACTERS = 200
+"""The reference joins every piece that it cuts off one text with every one of the other."""
 
 
 class EncodeLaws:
@@ -31,9 +35,7 @@ class EncodeLaws:
     def check(self, texts: Sequence[str], rng: random.Random) -> None:
         """Every law, on every text; what costs a pass of its own takes turns between the batches."""
         self.tally.n_strings += len(texts)
-        for start in range(0, len(texts), BATCH_TEXTS):
-            batch = texts[start : start + BATCH_TEXTS]
-            turn = start // BATCH_TEXTS
+        for turn, batch in enumerate(batches(texts)):
             self._whole.clear()
             for n, (policy, add) in enumerate(itertools.product(POLICIES, (True, False))):
                 self.ids_and_offsets(batch, policy, add=add, units=UNITS if n == turn % 4 else UNITS[:1])
@@ -67,7 +69,7 @@ class EncodeLaws:
             policy, add = rng.choice(POLICIES), rng.random() < 0.5
             tokenizer, ids_of = self._policy(policy)
             whole = [*map(len, self._expected(texts, policy, add=add))]
-            max_tokens = self._room(tokenizer, add=add, pair=False) + rng.choice((0, 1, 2, 4, 8, 30))
+            max_tokens = self._room(tokenizer, add=add, pair=False) + self._budget(texts, rng)
             with truncation(tokenizer, max_tokens, side):
                 expected = tokenizer.encode_batch(texts, add_special_tokens=add)
             options: dict[str, Any] = {
@@ -94,29 +96,43 @@ class EncodeLaws:
         """Pairs: ids, type ids, offsets in each one's own text, truncation longest first."""
         seconds = rng.sample(texts, len(texts))
         policy, add, unit = rng.choice(POLICIES), rng.random() < 0.5, rng.choice(UNITS)
-        tokenizer, ids_of = self._policy(policy)
-        both = [*zip(texts, seconds, strict=True)]
-        whole = tokenizer.encode_batch(both, add_special_tokens=add)
-        max_tokens = self._room(tokenizer, add=add, pair=True) + rng.choice((0, 1, 2, 5, 9, 20, 60))
-        side = rng.choice(("right", "left"))
-        with truncation(tokenizer, max_tokens, side):
-            cut = tokenizer.encode_batch(both, add_special_tokens=add)
+        tokenizer, _ = self._policy(policy)
+        pairs = [*zip(texts, seconds, strict=True)]
         options: dict[str, Any] = {"special_tokens": policy, "add_special_tokens": add}
-        cuts = {"max_tokens": max_tokens, "truncation_side": side}
-        for expected, more in ((whole, {}), (cut, cuts)):
-            law = f"pairs, {policy}, add_special_tokens={add}, {more}"
-            plain = self.client.encode_batch(texts, seconds, **options, **more)
-            answers = self.client.encode_batch(
-                texts, seconds, offsets=unit, include_tokens=True, **options, **more
-            )
-            for pair, encoding, total, got, detailed in zip(
-                both, expected, whole, plain, answers, strict=True
-            ):
-                self._same_ids(f"ids, {law}", pair, ids_of(encoding), got.ids)
-                self._same_ids(f"ids with offsets, {law}", pair, ids_of(encoding), detailed.ids)
-                self.tally.same(f"type ids, {law}", pair, encoding.type_ids, got.type_ids)
-                self.tally.same(f"total_token_count, {law}", pair, len(total), got.total_token_count)
-                self._same_details(law, pair, encoding, detailed, unit)
+        expected = tokenizer.encode_batch(pairs, add_special_tokens=add)
+        self._pairs(pairs, expected, [*map(len, expected)], unit, options)
+        short = [
+            (pair, len(encoding))
+            for pair, encoding in zip(pairs, expected, strict=True)
+            if max(map(len, pair)) <= PAIR_CHARACTERS
+        ]
+        if not short:
+            return
+        max_tokens = self._room(tokenizer, add=add, pair=True) + self._budget(texts[:1], rng)
+        options |= {"max_tokens": max_tokens, "truncation_side": rng.choice(("right", "left"))}
+        with truncation(tokenizer, max_tokens, options["truncation_side"]):
+            cut = tokenizer.encode_batch([pair for pair, _ in short], add_special_tokens=add)
+        self._pairs([pair for pair, _ in short], cut, [total for _, total in short], unit, options)
+
+    def _pairs(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        expected: Sequence[Encoding],
+        totals: Sequence[int],
+        unit: str,
+        options: dict[str, Any],
+    ) -> None:
+        law = f"pairs, {options}"
+        _, ids_of = self._policy(options["special_tokens"])
+        firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+        plain = self.client.encode_batch(firsts, seconds, **options)
+        detailed = self.client.encode_batch(firsts, seconds, offsets=unit, include_tokens=True, **options)
+        for pair, encoding, total, got, more in zip(pairs, expected, totals, plain, detailed, strict=True):
+            self._same_ids(f"ids, {law}", pair, ids_of(encoding), got.ids)
+            self._same_ids(f"ids with offsets, {law}", pair, ids_of(encoding), more.ids)
+            self.tally.same(f"type ids, {law}", pair, encoding.type_ids, got.type_ids)
+            self.tally.same(f"total_token_count, {law}", pair, total, got.total_token_count)
+            self._same_details(law, pair, encoding, more, unit)
 
     def allowed(self, texts: Sequence[str], rng: random.Random) -> None:
         """TEXT with one or two control tokens parsed all the same."""
@@ -185,6 +201,12 @@ class EncodeLaws:
         """The smallest max_tokens at which the reference truncates at all (docs/fidelity.md)."""
         return 1 + (tokenizer.num_special_tokens_to_add(pair) if add else 0)
 
+    @staticmethod
+    def _budget(texts: Sequence[str], rng: random.Random) -> int:
+        # The reference keeps each piece that it cuts off, at 500 bytes and more.
+        is_long = max(map(len, texts)) > LONG_CHARACTERS
+        return rng.choice((1_000, 5_000)) if is_long else rng.choice((0, 1, 2, 4, 5, 8, 9, 20, 60))
+
     def _same_ids(self, law: str, source: object, expected: list[int], got: list[int]) -> None:
         self.tally.n_ids += len(expected)
         self.tally.same(law, source, expected, got)
@@ -219,6 +241,20 @@ class EncodeLaws:
             _data(texts[owner][start:end], unit) for owner, (start, end) in zip(owners, spans, strict=True)
         ]
         self.tally.same(f"slices in {unit}, {law}", texts, parts, slices)
+
+
+def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in order, in batches that are neither too many nor, but for a single text, too long."""
+    batch: list[str] = []
+    n_characters = 0
+    for text in texts:
+        if batch and (len(batch) == BATCH_TEXTS or n_characters + len(text) > BATCH_CHARACTERS):
+            yield batch
+            batch, n_characters = [], 0
+        batch.append(text)
+        n_characters += len(text)
+    if batch:
+        yield batch
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def test_each_answer_has_what_its_bytes_complete(byte_client, streamed, ids, pie
     assert "".join(pieces) == load(BL()).decode(ids)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=BYTES, chunks=st.data())
 def test_text_waits_only_while_its_bytes_are_the_beginning_of_one_character(
     byte_client, streamed, data, chunks
@@ -258,7 +258,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(ids=RUNS, chunks=st.data(), skip=st.booleans())
 @pytest.mark.parametrize(
     "file", [BF(), BF(decoder=byte_fallback_decoder(strip=False))], ids=["strip", "no strip"]
@@ -270,7 +270,7 @@ def test_a_held_stream_is_always_what_the_library_decodes(request, file, ids, ch
     assert text == load(file).decode(ids, skip_special_tokens=skip)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(ids=RUNS, chunks=st.data(), skip=st.booleans())
 def test_a_prompt_stream_differs_on_invalid_runs_alone_and_loses_nothing_behind_them(
     fallback_client, streamed, ids, chunks, skip

@@ -199,7 +199,7 @@ def test_the_text_of_a_prompt_is_never_sent(client_of, streamed, prompt, ids, pi
     assert streamed(client_of(BL()), [[token_id] for token_id in ids], prompt_ids=prompt) == pieces
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(text=st.text(max_size=12), place=st.integers(0, 60), name=st.sampled_from(["BL", "BF"]))
 def test_a_prompt_and_what_follows_make_up_the_whole_text(client_of, streamed, text, place, name):
     file = {"BL": BL, "BF": BF}[name]()

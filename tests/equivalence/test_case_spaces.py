@@ -124,7 +124,7 @@ def test_nothing_to_say_is_the_empty_text(client_of, streamed, messages):
     assert "".join(streamed(client_of(BL()), messages)) == ""
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data(), skip=st.booleans())
 def test_a_stream_is_what_decode_gives_for_every_way_of_decoding(client_of, streamed, data, skip):
     name = data.draw(st.sampled_from(sorted(FILES)))

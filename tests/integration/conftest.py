@@ -1,11 +1,18 @@
-"""Servers and channels that the wire tests share: one server for each tokenizer and set of flags, a session long."""
+"""Servers and channels that the wire tests share: one server for each front, tokenizer and set of flags.
+
+Every test that uses one of them runs on both fronts.
+"""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.integration.wire import Wire
-from tests.servers import RunningServer
+from tests.integration.workers import Fleet
+from tests.servers import RunningServer, ServersByFlags
 from tests.tokenizers_for_tests import byte_level_bpe
 
 # Small enough that a test can pass each of them with a small message.
@@ -22,6 +29,32 @@ SMALL_LIMITS = {
 }
 # It panics on a text that begins with a letter: the library slices at the border that the empty match gives.
 PANICS_BEFORE_LETTERS = {"type": "Replace", "pattern": {"Regex": r"^(?=\p{L})"}, "content": " "}
+
+
+NATIVE = pytest.param(
+    "native",
+    marks=pytest.mark.skipif(find_spec("pygrpc_native") is None, reason="tokend[native] is not installed"),
+)
+
+
+@pytest.fixture(scope="session", params=["grpcio", NATIVE])
+def front(request: pytest.FixtureRequest) -> str:
+    """What the servers of this test listen with."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def server_for(tokenizer_file: Callable[[str], Path], front: str) -> Iterator[Callable[..., RunningServer]]:
+    """As the one of all tests, on either front."""
+    servers = ServersByFlags(tokenizer_file, "--front", front)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def server(server_for: Callable[..., RunningServer]) -> RunningServer:
+    """A server on the embedded default tokenizer."""
+    return server_for()
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +102,26 @@ def wire(wire_to: Callable[[RunningServer], Wire], byte_server: RunningServer) -
 def limited(wire_to: Callable[[RunningServer], Wire], limited_server: RunningServer) -> Wire:
     """A channel to the server with small limits."""
     return wire_to(limited_server)
+
+
+@pytest.fixture
+def fleet_of(tokenizer_file: Callable[[str], Path], front: str) -> Iterator[Callable[..., Fleet]]:
+    """Start a server with so many workers, on either front; all of them end well."""
+    running: list[Fleet] = []
+
+    def start(n_workers: int | str, *flags: str, tokenizer: Path | None = None) -> Fleet:
+        tokenizer = tokenizer or tokenizer_file(byte_level_bpe())
+        fixed = ("--workers", str(n_workers), "--front", front, "--drain-grace-s", "2")
+        fleet = Fleet(*fixed, *flags, tokenizer=tokenizer)
+        running.append(fleet)
+        return fleet
+
+    yield start
+    assert [fleet.stop() for fleet in running] == [0] * len(running)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What a test opens in it is closed at its end."""
+    with ExitStack() as stack:
+        yield stack

@@ -82,15 +82,15 @@ def taken_port() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("setting", ["listen", "ops_listen"])
-def test_a_port_in_use_ends_the_start(taken_port, setting):
-    line = why_not("--" + setting.replace("_", "-"), taken_port)
+def test_a_port_in_use_ends_the_start(taken_port, front: str, setting):
+    line = why_not("--front", front, "--" + setting.replace("_", "-"), taken_port)
     assert taken_port in line
     assert f"({setting})" in line
 
 
-def test_two_servers_do_not_share_a_port_without_a_word(server: RunningServer):
-    assert server.grpc in why_not("--listen", server.grpc)
-    assert server.ops in why_not("--ops-listen", server.ops)
+def test_two_servers_do_not_share_a_port_without_a_word(server: RunningServer, front: str):
+    assert server.grpc in why_not("--front", front, "--listen", server.grpc)
+    assert server.ops in why_not("--front", front, "--ops-listen", server.ops)
 
 
 @pytest.mark.parametrize(

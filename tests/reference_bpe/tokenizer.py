@@ -77,6 +77,10 @@ class ReadableTokenizer:
             file[name] for name in ("normalizer", "pre_tokenizer", "decoder")
         )
         self.added = {token["content"]: token for token in file["added_tokens"]}
+        if any(
+            token.get(flag) for token in self.added.values() for flag in ("lstrip", "rstrip", "single_word")
+        ):
+            raise NotImplementedError("an added token that looks at the text beside it")
         added_ids = {content: token["id"] for content, token in self.added.items()}
         self.strings = {token_id: string for string, token_id in {**self.model.ids, **added_ids}.items()}
         # Some are looked for in the text as it came, the others in the normalized one.

@@ -1,6 +1,7 @@
 """Which engine serves: decided at the start from a verdict on disk, or later when verification is done."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from tokend_server.engine.verification.run import FULL, Extent
 __all__ = ["EngineChoice"]
 
 _LOAD_TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +65,10 @@ class _Loading:
 
 
 class EngineChoice:
-    """Chooses for one file: `prepare` while the file is being loaded, `start` when its encoder is there, `stop` last.
+    """Chooses for one file: `prepare` and `judge` while it is loaded, `start` when its encoder is there, then `follow`.
 
     With a verdict on disk the engine is in service when `start` returns, and no thread of this class is left, so that
-    a fork may follow. Without one the reference serves, and a child process verifies.
+    workers may be forked. Without one the reference serves, and `follow` has a child process verify.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class EngineChoice:
         self._unsupported: str | None = None
         self._loading: _Loading | None = None
         self._child: VerificationChild | None = None
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def prepare(
@@ -146,7 +149,7 @@ class EngineChoice:
         self._unsupported = unsupported_feature(artifact.spec, reference)
 
     def start(self, encoder: Encoder) -> None:
-        """Puts an engine into service, now or when verification is done.
+        """Puts the engine into service where a verdict is there, and says why not where none is.
 
         Args:
             encoder: Of the prepared file.
@@ -161,37 +164,72 @@ class EngineChoice:
         else:
             encoder.on_quarantine(lambda reason: self._keep_quarantine(candidate.key, reason))
             verdict = self._store.load(candidate.key)
-            if verdict is not None:
+            if verdict is None:
+                encoder.serve_reference(EngineState.PENDING, "verification is running")
+            else:
                 self._apply(encoder, candidate, verdict)
-                return
-            encoder.serve_reference(EngineState.PENDING, "verification is running")
-            self._child = VerificationChild(candidate.task, stall_timeout_s=self._stall_timeout_s)
+
+    def follow(self, encoder: Encoder) -> None:
+        """Does in the background what is still to be done: verifies, and heeds what other workers find out.
+
+        To be called once in each process that serves, after any fork.
+
+        Args:
+            encoder: The one that `start` was given.
+        """
+        if (
+            encoder.status.state in {EngineState.PENDING, EngineState.VERIFIED}
+            and self._candidate is not None
+        ):
             self._thread = threading.Thread(
-                target=self._verify, args=(encoder, candidate, self._child), name="verify-engine", daemon=True
+                target=self._follow, args=(encoder, self._candidate), name="follow-engine", daemon=True
             )
             self._thread.start()
-            return
-        self._candidate = self._loading = None
 
-    def wait(self, timeout_s: float) -> bool:
-        """Waits until verification is done, if it runs; False where that takes longer."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        return self._thread is None or not self._thread.is_alive()
+    def wait(self, encoder: Encoder, timeout_s: float) -> bool:
+        """Waits until no verification is to be waited for; False where that takes longer."""
+        deadline_s = time.monotonic() + timeout_s
+        while encoder.status.state is EngineState.PENDING:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.02)
+        return True
 
     def stop(self) -> None:
-        """Ends a verification that still runs; the engine in service stays."""
-        if self._child is not None:
-            self._child.stop()
+        """Ends what runs in the background; the engine in service stays."""
+        self._ended.set()
+        child = self._child
+        if child is not None:
+            child.stop()
         if self._thread is not None:
             self._thread.join(5.0)
 
-    def _verify(self, encoder: Encoder, candidate: _Candidate, child: VerificationChild) -> None:
-        finding = child.run(self._on_progress)
-        verdict = verdict_of(finding, candidate.key)
-        if finding.is_final:
-            self._store.save(verdict)
-        self._apply(encoder, candidate, verdict)
+    def _follow(self, encoder: Encoder, candidate: _Candidate) -> None:
+        if encoder.status.state is EngineState.PENDING:
+            verdict = self._verified(candidate)
+            if self._ended.is_set():
+                return
+            self._apply(encoder, candidate, verdict)
+        # Where one worker has found a fault, all stop using the engine.
+        while encoder.status.state is EngineState.VERIFIED and not self._ended.wait(_LOOK_EVERY_S):
+            found = self._store.load(candidate.key)
+            if found is not None and found.kind is VerdictKind.QUARANTINED:
+                self._apply(encoder, candidate, found)
+
+    def _verified(self, candidate: _Candidate) -> Verdict:
+        """Returns the verdict of this process or of another one that was sooner."""
+        with self._store.claimed(candidate.key):
+            verdict = self._store.load(candidate.key)
+            if verdict is not None:
+                return verdict
+            self._child = VerificationChild(candidate.task, stall_timeout_s=self._stall_timeout_s)
+            if self._ended.is_set():
+                self._child.stop()
+            finding = self._child.run(self._on_progress)
+            verdict = verdict_of(finding, candidate.key)
+            if finding.is_final:
+                self._store.save(verdict)
+            return verdict
 
     def _apply(self, encoder: Encoder, candidate: _Candidate, verdict: Verdict) -> None:
         if verdict.kind is VerdictKind.QUARANTINED:
@@ -205,8 +243,7 @@ class EngineChoice:
                 encoder.serve_reference(EngineState.DISABLED, loading.refusal)
             else:
                 encoder.serve_fast(engine, verdict.excluded, shadow_every=self._shadow_every)
-        # The file's bytes are not needed here any more.
-        self._candidate = self._loading = None
+        self._loading = None
 
     def _keep_quarantine(self, key: VerdictKey, reason: str) -> None:
         earlier = self._store.load(key)

@@ -7,6 +7,8 @@ from typing import Any
 
 from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact
 from tokend_server.engine.decoding import TextDecoder, build_decoder
+from tokend_server.engine.encoder import Encoder
+from tokend_server.engine.engine_choice import EngineChoice
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.round_trip import RoundTrip, judge_round_trip
 from tokend_server.engine.special_tokens import select_control_tokens
@@ -50,7 +52,7 @@ class FrozenTokenizer:
     """The file itself, as it was read."""
     pipeline: Pipeline
     vocabulary: Vocabulary
-    encoder: ReferenceEncoder
+    encoder: Encoder
     decoder: TextDecoder
     special_token_ids: frozenset[int]
     """Ids of the added tokens that the file marks as special."""
@@ -65,12 +67,15 @@ class FrozenTokenizer:
     reference_version: str = REFERENCE_VERSION
 
     @classmethod
-    def load(cls, path: Path, *, control_tokens: Sequence[str] = ()) -> "FrozenTokenizer":
+    def load(
+        cls, path: Path, *, control_tokens: Sequence[str] = (), choice: EngineChoice | None = None
+    ) -> "FrozenTokenizer":
         """Read, check and prepare a tokenizer.json.
 
         Args:
             path: The file.
             control_tokens: More control tokens: contents of added tokens, or `/pattern/`.
+            choice: Chooses the engine; it is prepared here, and started by whoever made it. None: the reference.
 
         Returns:
             The tokenizer, its way of decoding proved against the library.
@@ -80,13 +85,17 @@ class FrozenTokenizer:
         """
         artifact = read_artifact(path)
         spec = artifact.spec
+        control = select_control_tokens(artifact, control_tokens)
+        if choice is not None:
+            choice.prepare(artifact, control, tuple(control_tokens))
         try:
             vocabulary = Vocabulary(artifact.tokenizer, spec)
             decoder = build_decoder(artifact.tokenizer, spec, vocabulary)
         except TokenizerFileError as error:
             raise TokenizerFileError(f"{path}: {error} (tokenizers {REFERENCE_VERSION})") from error
-        control = select_control_tokens(artifact, control_tokens)
-        encoder = ReferenceEncoder(artifact, control)
+        reference = ReferenceEncoder(artifact, control)
+        if choice is not None:
+            choice.judge(artifact, reference)
         return cls(
             path=artifact.path,
             name=artifact.name,
@@ -94,14 +103,14 @@ class FrozenTokenizer:
             file_data=artifact.data,
             pipeline=Pipeline.of(spec),
             vocabulary=vocabulary,
-            encoder=encoder,
+            encoder=Encoder(reference),
             decoder=decoder,
             special_token_ids=frozenset(
                 token_id for token_id, token in vocabulary.added.items() if token.special
             ),
             control_token_ids=frozenset(control.ids.values()),
             uncontrolled_tokens=control.left_out,
-            round_trip=judge_round_trip(spec, encoder, decoder, control.ids.keys()),
+            round_trip=judge_round_trip(spec, reference, decoder, control.ids.keys()),
             ignored_truncation=artifact.ignored_truncation,
             ignored_padding=artifact.ignored_padding,
             warnings=artifact.warnings,

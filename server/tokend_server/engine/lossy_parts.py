@@ -144,7 +144,7 @@ def _of_patterns(pre_tokenizer: Part, *, reads_bytes: bool) -> Iterator[str]:
         pieces = "".join(piece for piece, _ in cut(characters))
         left = byte_level_bytes(pieces).decode(errors="replace") if reads_bytes else pieces
         n_lost += len(characters) - len(left)
-    if n_lost:
+    if n_lost > 0:
         yield "the pre-tokenizer Split drops what its pattern does not match"
 
 

@@ -62,7 +62,8 @@ def truncate_encoding(encoding: Encoding, n_tokens: int, side: TruncationSide) -
         side: The side on which ids are cut off.
     """
     # The library keeps each cut-off piece of n_tokens ids as an Encoding of its own, 500 bytes and more: 4
-    # million ids cut to one would take gigabytes. Cutting by stages drops the pieces of the stage before.
-    while len(encoding) > n_tokens:
-        stage = max(n_tokens, len(encoding) // _LARGEST_CUT)
+    # million ids cut to one would take gigabytes. Cutting by stages drops the pieces of the stage before. The last
+    # stage cuts off one id, since a post-processor joins every piece of one text with every piece of the other.
+    while (length := len(encoding)) > n_tokens:
+        stage = n_tokens if length == n_tokens + 1 else max(n_tokens + 1, length // _LARGEST_CUT)
         encoding.truncate(stage, direction=side.value)

@@ -4,12 +4,14 @@ A verdict counts only for the very same file, versions, control tokens, kind of 
 What cannot be read, or is not ours, is passed over with a word; where nothing can be written, memory has to do.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -98,16 +100,16 @@ class VerdictStore:
         return None if self._folder is None else self._folder / key.file_name
 
     def load(self, key: VerdictKey) -> Verdict | None:
-        """Returns the verdict on exactly this key, or None."""
+        """Returns the verdict on exactly this key, from disk where another process may have changed it, or None."""
         path = self.path_of(key)
-        if key in self._memory or path is None:
+        if path is None:
             return self._memory.get(key)
         try:
             with path.open("rb") as file:
                 # A file that is cut off here is no JSON either.
                 verdict = _read(json.loads(file.read(_MOST_BYTES)))
         except FileNotFoundError:
-            return None
+            return self._memory.get(key)
         except OSError as failure:
             self._warn(f"{path}: the verdict cannot be read: {failure.strerror}")
             return None
@@ -119,6 +121,24 @@ class VerdictStore:
             return None
         self._memory[key] = verdict
         return verdict
+
+    @contextlib.contextmanager
+    def claimed(self, key: VerdictKey) -> Iterator[None]:
+        """Lets one process at a time work on a verdict, and the others wait; without a folder nobody waits."""
+        path = self.path_of(key)
+        if path is None:
+            yield
+            return
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = path.with_suffix(".lock").open("wb")
+        except OSError:
+            yield
+            return
+        with lock:
+            # Ends with the process, whatever becomes of it.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def save(self, verdict: Verdict) -> bool:
         """Keeps a verdict, in place of an earlier one on the same key; False where memory alone has it."""

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokend_server.engine.frozen import FrozenTokenizer
+from tokend_server.engine.packed import PackedBatch
 from tokend_server.engine.reference import Encoded, EncodeOptions
 from tokend_server.errors import InvalidOption, RequestError
 from tokend_server.service.limits import Limits
 from tokend_server.service.usage import Usage
 
-__all__ = ["Counted", "EncodeService", "EncodedBatch"]
+__all__ = ["Counted", "EncodeService", "EncodedBatch", "EncodedPack"]
 
 # Work of about this size between two looks at the total: enough to fill the engine, small against the whole.
 _COUNT_STEP_CHARACTERS = 65_536
@@ -20,6 +21,14 @@ class EncodedBatch:
     """One encoded batch, in the order of its texts."""
 
     encodings: list[Encoded]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPack:
+    """One encoded batch whose ids are packed."""
+
+    pack: PackedBatch
     usage: Usage
 
 
@@ -70,14 +79,7 @@ class EncodeService:
             SpecialTokenRejected: A control token in a text under REJECT.
             InternalFault: The library failed on a text.
         """
-        self.tokenizer.check_fingerprint(expected_fingerprint)
-        if pairs is not None and len(pairs) != len(texts):
-            raise InvalidOption(
-                "pairs",
-                len(pairs),
-                f"{len(pairs)} pairs for {len(texts)} texts; send one for each text, or none",
-            )
-        text_bytes = self.limits.check_batch(texts, pairs, single=single)
+        text_bytes = self._check(texts, pairs, expected_fingerprint, single=single)
         try:
             encodings = self.tokenizer.encoder.encode(texts, pairs, options)
         except RequestError as error:
@@ -94,6 +96,54 @@ class EncodeService:
                 special_texts=sum([encoded.special_text_count for encoded in encodings]),
             ),
         )
+
+    def encode_packed(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        options: EncodeOptions,
+        *,
+        expected_fingerprint: str = "",
+    ) -> EncodedPack:
+        """Encode a batch into one buffer of ids, all or nothing; else as `encode`.
+
+        Args:
+            texts: The texts; none is a valid, empty batch.
+            pairs: As many second texts, or None.
+            options: For all of them; offsets and token strings have no place in the answer.
+            expected_fingerprint: "" or the fingerprint that must be served.
+
+        Returns:
+            The ids of all texts, in order.
+
+        Raises:
+            RequestError: As `encode`.
+        """
+        text_bytes = self._check(texts, pairs, expected_fingerprint, single=False)
+        pack = self.tokenizer.encoder.encode_packed(texts, pairs, options)
+        return EncodedPack(
+            pack=pack,
+            usage=Usage.of_texts(
+                texts,
+                pairs,
+                n_tokens=len(pack.packed_ids) // 4,
+                text_bytes=text_bytes,
+                special_texts=sum(pack.special_text_counts),
+            ),
+        )
+
+    def _check(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, expected_fingerprint: str, *, single: bool
+    ) -> int:
+        """Refuse what no engine need look at; return the batch's bytes in UTF-8."""
+        self.tokenizer.check_fingerprint(expected_fingerprint)
+        if pairs is not None and len(pairs) != len(texts):
+            raise InvalidOption(
+                "pairs",
+                len(pairs),
+                f"{len(pairs)} pairs for {len(texts)} texts; send one for each text, or none",
+            )
+        return self.limits.check_batch(texts, pairs, single=single)
 
     def count(
         self,

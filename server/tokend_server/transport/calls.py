@@ -29,6 +29,8 @@ FINGERPRINT_KEY = "tokend-fingerprint"
 _OK = grpc.StatusCode.OK.value[0]
 _CANCELLED = grpc.StatusCode.CANCELLED.value[0]
 _DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+# A client tells its deadline rounded up, and leaves by its own clock.
+_DEADLINE_ROUNDING_S = 0.1
 
 _M = TypeVar("_M", bound=Message)
 _log = logs.get("transport")
@@ -86,11 +88,16 @@ class CallScope:
         """Of the served tokenizer; "" while it loads."""
 
 
-class _Context(Protocol):
+class _Deadline(Protocol):
+    """What tells a deadline that has passed from a caller who has left."""
+
+    def time_remaining(self) -> float | None: ...
+
+
+class _Context(_Deadline, Protocol):
     """What a call needs of gRPC's servicer context."""
 
     def is_active(self) -> bool: ...
-    def time_remaining(self) -> float | None: ...
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None: ...
 
 
@@ -118,7 +125,8 @@ class Call:
         self.request_id = scope.request_ids.of(metadata)
 
     def __del__(self) -> None:
-        self._tally.handled(_CANCELLED)
+        if not self._tally.ended:
+            self._tally.handled(_CANCELLED)
 
     def begin(self) -> None:
         """Say that a thread has taken the call up, and let it in.
@@ -173,17 +181,18 @@ class Call:
 
     def succeed(self, context: _Context) -> bool:
         """End the call well, unless the caller has left meanwhile; tells which."""
-        context.set_trailing_metadata(self._trailer())
+        context.set_trailing_metadata(self.trailer())
         if context.is_active():
-            self._end(_OK)
+            self.end(_OK)
             return True
         self.abandon(context)
         return False
 
-    def abandon(self, context: _Context) -> None:
+    def abandon(self, context: _Deadline) -> None:
         """End a call whose caller has left: its deadline has passed, or it cancelled."""
         remaining_s = context.time_remaining()
-        self._end(_DEADLINE_EXCEEDED if remaining_s is not None and remaining_s <= 0 else _CANCELLED)
+        expired = remaining_s is not None and remaining_s <= _DEADLINE_ROUNDING_S
+        self.end(_DEADLINE_EXCEEDED if expired else _CANCELLED)
 
     def refusal(self, error: BaseException, **fields: logs.Field) -> RequestError:
         """Count and log what goes wrong, and turn what is no refusal into an INTERNAL.
@@ -206,17 +215,19 @@ class Call:
     def fail(self, context: grpc.ServicerContext, error: BaseException) -> RequestError:
         """End the call with an error: status and trailing metadata are set, the caller sends them."""
         refused = self.refusal(error)
-        context.set_trailing_metadata((*error_trailer(refused), *self._trailer()))
-        self._end(code_number(refused.reason))
+        context.set_trailing_metadata((*error_trailer(refused), *self.trailer()))
+        self.end(code_number(refused.reason))
         return refused
 
-    def _trailer(self) -> Metadata:
+    def trailer(self) -> Metadata:
+        """Return the trailing metadata of every call, however it ends."""
         trailer: Metadata = ((REQUEST_ID_KEY, self.request_id),)
         if self._scope.fingerprint:
             trailer += ((FINGERPRINT_KEY, self._scope.fingerprint),)
         return trailer
 
-    def _end(self, code: int) -> None:
+    def end(self, code: int) -> None:
+        """Count the call's end, with a gRPC status code; only the first time counts."""
         self._tally.handled(code)
         if _log.is_debug():
             _log.debug("handled", method=self.method_name, code=code, request_id=self.request_id)

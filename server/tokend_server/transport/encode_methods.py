@@ -1,15 +1,12 @@
 """Encode, BatchEncode, StreamEncode and CountTokens: proto to domain and back, nothing else."""
 
-import sys
-from array import array
-from collections.abc import Sequence
-
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2
 from tokend_server.engine.offsets import OffsetUnit
+from tokend_server.engine.packed import pack_ids
 from tokend_server.engine.reference import Encoded, EncodeOptions
 from tokend_server.errors import InvalidOption
-from tokend_server.service.encode import EncodedBatch, EncodeService
+from tokend_server.service.encode import EncodedPack, EncodeService
 from tokend_server.service.usage import Usage
 from tokend_server.transport.calls import Call
 from tokend_server.transport.options import EncodeOptionsReader, is_packed
@@ -50,18 +47,19 @@ class EncodeMethods:
         if packed and (options.offsets is not OffsetUnit.NONE or options.include_tokens):
             field = "include_tokens" if options.include_tokens else "offsets"
             raise InvalidOption(field, "set", "packed ids come without it in a batch; ask for id_format LIST")
-        batch = self._service.encode(
-            request.texts,
-            request.pairs or None,
-            options,
-            expected_fingerprint=request.options.expected_fingerprint,
-        )
+        # Read once: each look at a text in the message makes a new string.
+        texts, pairs = list(request.texts), list(request.pairs) or None
+        fingerprint = request.options.expected_fingerprint
         response = pb.BatchEncodeResponse(fingerprint=self._fingerprint)
         if packed:
-            _fill_packed(response, batch, truncated=options.truncation is not None)
-        else:
-            for encoded in batch.encodings:
-                _fill(response.encodings.add(), encoded, options, packed=False)
+            encoded_pack = self._service.encode_packed(
+                texts, pairs, options, expected_fingerprint=fingerprint
+            )
+            _fill_packed(response, encoded_pack, truncated=options.truncation is not None)
+            return response, encoded_pack.usage
+        batch = self._service.encode(texts, pairs, options, expected_fingerprint=fingerprint)
+        for encoded in batch.encodings:
+            _fill(response.encodings.add(), encoded, options, packed=False)
         return response, batch.usage
 
     def count_tokens(self, request: pb.CountTokensRequest) -> tuple[pb.CountTokensResponse, Usage]:
@@ -71,7 +69,7 @@ class EncodeMethods:
             field = "include_tokens" if options.include_tokens else "offsets"
             raise InvalidOption(field, "set", "counts come alone; ask Encode or BatchEncode for it")
         counted = self._service.count(
-            request.texts,
+            list(request.texts),
             options,
             stop_after=request.stop_after,
             expected_fingerprint=request.options.expected_fingerprint,
@@ -119,7 +117,7 @@ class StreamEncodeSession:
 
 def _fill(target: types_pb2.Encoding, encoded: Encoded, options: EncodeOptions, *, packed: bool) -> None:
     if packed:
-        target.packed_ids = _pack(encoded.ids)
+        target.packed_ids = pack_ids(encoded.ids)
     else:
         target.ids.extend(encoded.ids)
     target.token_count = len(encoded.ids)
@@ -134,17 +132,11 @@ def _fill(target: types_pb2.Encoding, encoded: Encoded, options: EncodeOptions, 
         target.type_ids.extend(encoded.type_ids)
 
 
-def _fill_packed(target: pb.BatchEncodeResponse, batch: EncodedBatch, *, truncated: bool) -> None:
-    target.packed_ids = b"".join([_pack(encoded.ids) for encoded in batch.encodings])
-    target.token_counts.extend([len(encoded.ids) for encoded in batch.encodings])
+def _fill_packed(target: pb.BatchEncodeResponse, encoded: EncodedPack, *, truncated: bool) -> None:
+    pack = encoded.pack
+    target.packed_ids = pack.packed_ids
+    target.token_counts.extend(pack.token_counts)
     if truncated:
-        target.total_token_counts.extend([encoded.total_token_count for encoded in batch.encodings])
-    if batch.usage.special_texts:
-        target.special_text_counts.extend([encoded.special_text_count for encoded in batch.encodings])
-
-
-def _pack(ids: Sequence[int]) -> bytes:
-    packed = array("I", ids)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
+        target.total_token_counts.extend(pack.total_token_counts)
+    if encoded.usage.special_texts:
+        target.special_text_counts.extend(pack.special_text_counts)

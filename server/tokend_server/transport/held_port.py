@@ -59,7 +59,7 @@ class HeldPort:
 
 def _addresses(address: Address) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
     """Return what gRPC will bind for an address."""
-    found = [
+    found: list[tuple[socket.AddressFamily, tuple[object, ...]]] = [
         (family, sockaddr)
         for family, _, _, _, sockaddr in socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

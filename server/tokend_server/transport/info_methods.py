@@ -5,12 +5,21 @@ from collections.abc import Iterator
 from tokend._version import __version__
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2
+from tokend_server.engine.engine_status import EngineState
+from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.service.info import InfoService, TokenDescription
 from tokend_server.service.usage import Usage
 
 __all__ = ["InfoMethods"]
 
 _NO_USAGE = Usage()
+_STATES = {
+    EngineState.DISABLED: types_pb2.Engine.STATE_DISABLED,
+    EngineState.UNSUPPORTED: types_pb2.Engine.STATE_UNSUPPORTED,
+    EngineState.PENDING: types_pb2.Engine.STATE_PENDING,
+    EngineState.VERIFIED: types_pb2.Engine.STATE_VERIFIED,
+    EngineState.QUARANTINED: types_pb2.Engine.STATE_QUARANTINED,
+}
 
 
 class InfoMethods:
@@ -19,12 +28,15 @@ class InfoMethods:
     def __init__(self, service: InfoService) -> None:
         self._service = service
         self._fingerprint = service.tokenizer.fingerprint
-        # Nothing of it changes while the server runs.
+        # Nothing of it changes while the server runs, but for the engine.
         self._described = self._describe()
 
     def get_tokenizer(self, _request: pb.GetTokenizerRequest) -> tuple[pb.GetTokenizerResponse, Usage]:
         """Answer GetTokenizer."""
-        return self._described, _NO_USAGE
+        response = pb.GetTokenizerResponse()
+        response.CopyFrom(self._described)
+        response.engine.CopyFrom(_engine(self._service.tokenizer))
+        return response, _NO_USAGE
 
     def lookup_tokens(self, request: pb.LookupTokensRequest) -> tuple[pb.LookupTokensResponse, Usage]:
         """Answer LookupTokens."""
@@ -71,13 +83,6 @@ class InfoMethods:
                 exact=tokenizer.round_trip.exact, reason=tokenizer.round_trip.reason
             ),
             streaming=types_pb2.Streaming(mode=tokenizer.decoder.mode, reason=tokenizer.decoder.reason),
-            engine=types_pb2.Engine(
-                reference_version=tokenizer.reference_version,
-                name="reference",
-                version=tokenizer.reference_version,
-                state=types_pb2.Engine.STATE_DISABLED,
-                reason="this version has no fast engine: the reference serves everything",
-            ),
             limits=types_pb2.Limits(
                 max_text_bytes=limits.max_text_bytes,
                 max_batch_texts=limits.max_batch_texts,
@@ -100,6 +105,18 @@ class InfoMethods:
 def _part(kind: str) -> str:
     """Name a part of the file as the proto does: not at all where there is none."""
     return "" if kind == "none" else kind
+
+
+def _engine(tokenizer: FrozenTokenizer) -> types_pb2.Engine:
+    status = tokenizer.encoder.status
+    return types_pb2.Engine(
+        reference_version=tokenizer.reference_version,
+        name=status.name,
+        version=status.version,
+        state=_STATES[status.state],
+        reason=status.reason,
+        excluded_code_points=status.excluded_code_points,
+    )
 
 
 def _token_info(described: TokenDescription) -> types_pb2.TokenInfo:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
 from tokend.v1 import tokenizer_service_pb2 as pb
-from tokend_server.errors import TokenizerLoading
 from tokend_server.metrics import Method, MethodMetrics, Metrics, methods_of
 from tokend_server.service.usage import Usage
 from tokend_server.transport.calls import Call, CallScope
@@ -16,7 +15,7 @@ from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
 from tokend_server.transport.info_methods import InfoMethods
 from tokend_server.transport.streaming import LiveStreams, StreamRun, StreamSession, StreamThreads
-from tokend_server.transport.unary import DownloadRun, UnaryRun
+from tokend_server.transport.unary import DownloadRun, UnaryMethod, UnaryRun, loading
 
 __all__ = ["SERVICE", "Answers", "Router", "UnknownMethods"]
 
@@ -59,10 +58,13 @@ class Router(grpc.GenericRpcHandler):
 
     def __init__(self, scope: CallScope, metrics: Metrics, live: LiveStreams) -> None:
         self._scope = scope
-        self._live = live
+        self.live = live
+        """The streams that are open now."""
         self._stream_threads = StreamThreads()
         # Set once, by `serve`.
         self._answers = Answers(unary={}, downloads={}, streams={})
+        self.unary: dict[str, UnaryMethod[Any]] = {}
+        """The unary methods by their paths, for a front that takes their calls itself."""
         self._routes = {
             method.path: self._route(method, metrics.method(method.path)) for method in methods_of(SERVICE)
         }
@@ -70,6 +72,8 @@ class Router(grpc.GenericRpcHandler):
     def serve(self, answers: Answers, fingerprint: str) -> None:
         """Set what answers from now on."""
         self._answers = answers
+        for unary in self.unary.values():
+            unary.answer = answers.unary[unary.name]
         self._scope.fingerprint = fingerprint
 
     def service(
@@ -85,23 +89,25 @@ class Router(grpc.GenericRpcHandler):
         scope, name = self._scope, method.name
         request_type = getattr(pb, SERVICE.methods_by_name[name].input_type.name)
 
-        def arrived(details: grpc.HandlerCallDetails) -> Call:
-            return Call(scope, name, metrics, details.invocation_metadata)
-
         if method.type == "unary":
+            served = self.unary[method.path] = UnaryMethod(scope, name, metrics, request_type)
 
             def unary(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-                run = UnaryRun(arrived(details), request_type, self._answers.unary.get(name, _loading))
+                run = UnaryRun(served, served.arrived(details.invocation_metadata))
                 return grpc.unary_unary_rpc_method_handler(run)
 
             return unary
+
+        def arrived(details: grpc.HandlerCallDetails) -> Call:
+            return Call(scope, name, metrics, details.invocation_metadata)
+
         if method.type == "server_stream":
 
             def download(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
                 run = DownloadRun(
                     arrived(details),
                     request_type,
-                    self._answers.downloads.get(name, _loading),
+                    self._answers.downloads.get(name, loading),
                     self._stream_threads,
                 )
                 return grpc.unary_stream_rpc_method_handler(run)
@@ -112,19 +118,14 @@ class Router(grpc.GenericRpcHandler):
             run = StreamRun(
                 arrived(details),
                 request_type,
-                self._answers.streams.get(name, _loading),
+                self._answers.streams.get(name, loading),
                 admission=scope.admission,
-                live=self._live,
+                live=self.live,
                 pool=self._stream_threads,
             )
             return grpc.stream_stream_rpc_method_handler(run)
 
         return stream
-
-
-def _loading(_given: object) -> NoReturn:
-    """Stand in for an answer that was looked up before there was one."""
-    raise TokenizerLoading
 
 
 class UnknownMethods(grpc.GenericRpcHandler):

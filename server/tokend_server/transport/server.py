@@ -1,6 +1,6 @@
 """The gRPC server itself: its port, its options, its threads, its way of stopping."""
 
-from concurrent.futures import ThreadPoolExecutor
+import time
 from typing import Any
 
 import grpc
@@ -8,7 +8,9 @@ import grpc
 from tokend_server.config import Address
 from tokend_server.metrics import Metrics
 from tokend_server.transport.companions import Companions
+from tokend_server.transport.fronts import listen
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
+from tokend_server.transport.threads import UnaryThreads
 
 __all__ = ["GrpcServer"]
 
@@ -29,6 +31,7 @@ class GrpcServer:
         router: Router,
         metrics: Metrics,
         *,
+        front: str,
         unary_threads: int,
         max_message_bytes: int,
         share_port: bool,
@@ -39,15 +42,17 @@ class GrpcServer:
             address: Where to listen; port 0 takes a free one.
             router: Makes the handlers of our own service.
             metrics: Counts the calls that nothing serves.
+            front: What listens, `grpcio` or `native`; behind a native front this server has the streams.
             unary_threads: Threads for unary calls.
             max_message_bytes: Largest message, either way.
             share_port: Let other servers listen on the same port.
 
         Raises:
-            OSError: The address cannot be bound.
+            OSError: The address cannot be bound, or the front is not installed.
         """
+        self._threads = UnaryThreads(unary_threads)
         self._server = grpc.server(
-            ThreadPoolExecutor(unary_threads, thread_name_prefix="tokend-unary"),
+            self._threads,
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
@@ -62,17 +67,22 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((router,))
         self._companions = Companions(self._server, SERVICE.full_name)
         self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))
-        try:
-            port = self._server.add_insecure_port(str(address))
-        except RuntimeError:
-            raise OSError(
-                f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's"
-            ) from None
-        self.address = Address(host=address.host, port=port)
+        self._front = listen(
+            front,
+            address,
+            self._server,
+            router,
+            self._threads,
+            max_message_bytes=max_message_bytes,
+            max_metadata_bytes=_MAX_METADATA_BYTES,
+            share_port=share_port,
+        )
+        self.address = Address(host=address.host, port=self._front.port)
 
     def start(self) -> None:
         """Listen; calls are answered as admission lets them in."""
         self._server.start()
+        self._front.start()
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
@@ -80,6 +90,9 @@ class GrpcServer:
 
     def stop(self, grace_s: float) -> None:
         """Take no new call, let those in flight end, and cancel what is left after the grace time."""
+        deadline_s = time.monotonic() + grace_s
         done: Any = self._server.stop(grace_s)
         self._companions.end_streams()
         done.wait()
+        self._front.close(max(0.0, deadline_s - time.monotonic()))
+        self._threads.shutdown(wait=False)

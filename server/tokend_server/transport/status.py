@@ -64,8 +64,12 @@ def error_message(error: RequestError) -> types_pb2.Error:
     )
 
 
-def error_trailer(error: RequestError) -> Metadata:
+def error_trailer(error: RequestError, *, pushback: bool = True) -> Metadata:
     """Write an error's details as trailing metadata.
+
+    Args:
+        error: What went wrong.
+        pushback: Whether the front can send gRPC's own key for a pause before a retry; RetryInfo tells it in any case.
 
     Returns:
         `grpc-status-details-bin` with a `google.rpc.Status` (ErrorInfo, and RetryInfo where the call may be sent
@@ -80,10 +84,8 @@ def error_trailer(error: RequestError) -> Metadata:
     retry = RetryInfo()
     retry.retry_delay.FromMilliseconds(retry_after_ms)
     _pack(status.details.add(), retry)
-    return (
-        ("grpc-status-details-bin", status.SerializeToString()),
-        ("grpc-retry-pushback-ms", str(retry_after_ms)),
-    )
+    details = ("grpc-status-details-bin", status.SerializeToString())
+    return (details, ("grpc-retry-pushback-ms", str(retry_after_ms))) if pushback else (details,)
 
 
 def _pack(detail: Any, message: ErrorInfo | RetryInfo) -> None:

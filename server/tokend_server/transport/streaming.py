@@ -1,5 +1,6 @@
 """Bidirectional streams: one thread reads a stream's messages and answers each; a drain can end it from outside."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -87,6 +88,15 @@ class LiveStreams:
             self._runs.discard(run)
             self._changed.notify_all()
 
+    def end_stalled(self, longest_s: float) -> int:
+        """Cancel the streams whose client has taken no answer for a time; gives their number."""
+        before_s = time.monotonic() - longest_s
+        with self._changed:
+            stalled = [run for run in self._runs if run.sends_since_s < before_s]
+        for run in stalled:
+            run.cancel()
+        return len(stalled)
+
     def drain(self, grace_s: float) -> None:
         """Let open streams end by themselves for a time, then flush and end the rest.
 
@@ -145,6 +155,8 @@ class StreamRun(Generic[_Request]):
         self._lock = threading.Lock()
         self._ended = False
         self._draining = False
+        self.sends_since_s = math.inf
+        """When the answer was ready that the client has not taken yet, by the monotonic clock; infinity: none is."""
         self.experimental_thread_pool = pool
 
     def __call__(
@@ -192,7 +204,17 @@ class StreamRun(Generic[_Request]):
         reply = self._call.reply(self._session.answer(self._call.receive(self._request_type, data)))
         if isinstance(self._call.metrics, WorkMetrics):
             self._call.metrics.message_took(time.perf_counter() - started_s)
+        self._deliver(reply)
+
+    def _deliver(self, reply: bytes) -> None:
+        """Send; returns when the client's flow control lets more come."""
+        self.sends_since_s = time.monotonic()
         self._send(reply)
+        self.sends_since_s = math.inf
+
+    def cancel(self) -> None:
+        """End the stream at once, from outside, whatever its thread waits for."""
+        self._context.cancel()
 
     def drain(self) -> None:
         """Begin nothing new, and end at once if nothing is open."""
@@ -211,7 +233,7 @@ class StreamRun(Generic[_Request]):
     def _send_last(self) -> None:
         last = self._session.finish()
         if last is not None:
-            self._send(self._call.reply(last))
+            self._deliver(self._call.reply(last))
 
     def _end(self, error: BaseException | None) -> None:
         """Send the status. The thread that waits for messages then sees the end of the stream."""

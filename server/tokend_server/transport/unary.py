@@ -1,40 +1,76 @@
 """Unary calls and the server stream, as gRPC handlers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from tokend_server.errors import TokenizerLoading
+from tokend_server.metrics import MethodMetrics
 from tokend_server.service.usage import Usage
-from tokend_server.transport.calls import Call
+from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES
 
-__all__ = ["DownloadRun", "UnaryRun"]
+__all__ = ["DownloadRun", "UnaryMethod", "UnaryRun", "loading"]
 
 _Request = TypeVar("_Request", bound=Message)
+
+
+def loading(_given: object) -> NoReturn:
+    """Stand in for an answer that is looked up before there is one."""
+    raise TokenizerLoading
+
+
+class UnaryMethod(Generic[_Request]):
+    """One unary method, whichever front takes its calls."""
+
+    __slots__ = ("_request_type", "_scope", "answer", "metrics", "name")
+
+    def __init__(
+        self, scope: CallScope, name: str, metrics: MethodMetrics, request_type: type[_Request]
+    ) -> None:
+        self._scope = scope
+        self._request_type = request_type
+        self.name = name
+        self.metrics = metrics
+        self.answer: Callable[[_Request], tuple[Message, Usage]] = loading
+        """Set once, when there is a tokenizer."""
+
+    def arrived(self, metadata: Sequence[tuple[str, str | bytes]]) -> Call:
+        """Begin a call of this method."""
+        return Call(self._scope, self.name, self.metrics, metadata)
+
+    def reply(self, call: Call, data: bytes) -> tuple[bytes, Usage]:
+        """Parse, answer and serialize; what it raises becomes the call's status.
+
+        Args:
+            call: One that `arrived` made.
+            data: The request on the wire.
+
+        Returns:
+            The answer on the wire, and what to count once the caller has it.
+        """
+        call.begin()
+        message, usage = self.answer(call.receive(self._request_type, data))
+        return call.reply(message), usage
 
 
 class UnaryRun(Generic[_Request]):
     """Answers one unary call on a thread of the unary pool."""
 
-    __slots__ = ("_answer", "_call", "_request_type")
+    __slots__ = ("_call", "_method")
 
-    def __init__(
-        self, call: Call, request_type: type[_Request], answer: Callable[[_Request], tuple[Message, Usage]]
-    ) -> None:
+    def __init__(self, method: UnaryMethod[_Request], call: Call) -> None:
+        self._method = method
         self._call = call
-        self._request_type = request_type
-        self._answer = answer
 
     def __call__(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        """Parse, answer and serialize; an error becomes the call's status."""
+        """Answer; an error becomes the call's status."""
         call = self._call
         try:
-            call.begin()
-            message, usage = self._answer(call.receive(self._request_type, data))
-            reply = call.reply(message)
+            reply, usage = self._method.reply(call, data)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
             _abort(call, context, error)
         if call.succeed(context):

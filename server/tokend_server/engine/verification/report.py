@@ -163,7 +163,8 @@ def render_report(report: Report) -> str:
         ]
         lines += [f"{'':<28}took {report.duration_s:.0f} s; `explained` differ on an excluded code point", ""]
     lines += _shown_differences(report.phases)
-    lines.append(_excluded_line(report.excluded))
+    if report.phases:
+        lines.append(_excluded_line(report.excluded))
     if report.may_serve:
         lines.append("verdict    VERIFIED: the fast engine may serve this file")
     else:

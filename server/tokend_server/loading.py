@@ -1,0 +1,106 @@
+"""What is served: the frozen tokenizer, and the choice of the engine behind it, told to the log and the metrics."""
+
+import os
+from dataclasses import dataclass
+
+from tokend_server import logs
+from tokend_server.config import Settings
+from tokend_server.data import default_tokenizer_path
+from tokend_server.engine.engine_choice import EngineChoice
+from tokend_server.engine.engine_status import EngineEvents, EngineState, EngineStatus
+from tokend_server.engine.frozen import FrozenTokenizer
+from tokend_server.engine.shadow import ShadowResult
+from tokend_server.engine.verdicts import VerdictStore, default_state_folder
+from tokend_server.metrics import Metrics
+
+__all__ = ["EngineWatch", "Served", "load_served", "verdict_store"]
+
+_log = logs.get("engine")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """A tokenizer, and what chooses its engine."""
+
+    tokenizer: FrozenTokenizer
+    choice: EngineChoice
+
+    def begin(self, metrics: Metrics) -> None:
+        """Tell of the engine from now on, and do in the background what its choice still needs; after any fork."""
+        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer))
+        self.choice.follow(self.tokenizer.encoder)
+
+    def end(self) -> None:
+        """End what runs in the background; encoding goes on to work."""
+        self.choice.stop()
+        self.tokenizer.encoder.close()
+
+
+def load_served(settings: Settings) -> Served:
+    """Load the tokenizer that the settings name, and put its fast engine into service where a verdict is there.
+
+    No thread is left, so that workers may be forked.
+
+    Raises:
+        TokenizerFileError: The tokenizer file cannot be served.
+    """
+    choice = EngineChoice(
+        verdict_store(settings), enabled=settings.engine == "auto", shadow_every=settings.shadow_every
+    )
+    tokenizer = FrozenTokenizer.load(
+        settings.tokenizer or default_tokenizer_path(),
+        control_tokens=settings.control_tokens,
+        choice=choice,
+    )
+    choice.start(tokenizer.encoder)
+    return Served(tokenizer=tokenizer, choice=choice)
+
+
+def verdict_store(settings: Settings) -> VerdictStore:
+    """Return the store in the folder that the settings name, or that is usual for this user."""
+    folder = settings.state_dir or default_state_folder(os.environ)
+    return VerdictStore(folder, warn=lambda what: _log.warning("a verdict on disk", what=what))
+
+
+class EngineWatch(EngineEvents):
+    """Counts and logs what the engines do; no text gets into either."""
+
+    def __init__(self, metrics: Metrics, tokenizer: FrozenTokenizer) -> None:
+        self._metrics = metrics
+        self._tokenizer = tokenizer
+        # Bound here: this is called for every request.
+        self._encoded = metrics.engine.encoded
+
+    def encoded(self, engine: str, n_texts: int) -> None:
+        """Count texts."""
+        self._encoded(engine, n_texts)
+
+    def shadow_checked(self, result: ShadowResult) -> None:
+        """Count a check."""
+        self._metrics.engine.shadow_checked(result)
+
+    def engine_failed(self) -> None:
+        """Count a batch on which the fast engine failed."""
+        self._metrics.engine.failed()
+
+    def changed(self, status: EngineStatus) -> None:
+        """Tell the new standing, and name the engine with the tokenizer."""
+        self._metrics.engine.become(status.state.name.lower())
+        tokenizer = self._tokenizer
+        self._metrics.set_tokenizer(
+            fingerprint=tokenizer.fingerprint,
+            name=tokenizer.name,
+            model_type=tokenizer.pipeline.model_type,
+            engine=status.name,
+            streaming=tokenizer.decoder.mode,
+            reference_version=tokenizer.reference_version,
+        )
+        log = _log.error if status.state is EngineState.QUARANTINED else _log.info
+        log(
+            "engine",
+            engine=status.name,
+            version=status.version,
+            state=status.state.name,
+            reason=status.reason,
+            excluded_code_points=status.excluded_code_points,
+        )

@@ -1,0 +1,96 @@
+"""What listens on the port: grpcio's own server, or the native front before it. Chosen by the setting `front`."""
+
+import errno
+from typing import Protocol
+
+import grpc
+
+from tokend_server.config import Address
+from tokend_server.transport.routing import Router
+from tokend_server.transport.threads import UnaryThreads
+
+__all__ = ["Front", "listen"]
+
+_MISSING = "front: native needs the package pygrpc-native; install tokend[native], or take --front grpcio"
+
+
+class Front(Protocol):
+    """The listener of one server. Behind it is a grpcio server, which starts before it and stops before it."""
+
+    @property
+    def port(self) -> int:
+        """The port that it really has."""
+        ...
+
+    def start(self) -> None:
+        """Let clients in."""
+        ...
+
+    def close(self, within_s: float) -> None:
+        """Let go of the port, once what was answered is sent, or after a time."""
+        ...
+
+
+def listen(
+    name: str,
+    address: Address,
+    server: grpc.Server,
+    router: Router,
+    threads: UnaryThreads,
+    *,
+    max_message_bytes: int,
+    max_metadata_bytes: int,
+    share_port: bool,
+) -> Front:
+    """Bind the port of a server.
+
+    Args:
+        name: `grpcio` or `native`.
+        address: Where to listen; port 0 takes a free one.
+        server: Answers what the front does not; not started yet.
+        router: Has the unary methods, for a front that answers them itself.
+        threads: What answers unary calls.
+        max_message_bytes: Largest message, either way.
+        max_metadata_bytes: Most metadata of one call.
+        share_port: Let other servers listen on the same port.
+
+    Raises:
+        OSError: The address cannot be bound, or the front is not installed; one line says which.
+    """
+    if name == "grpcio":
+        return _GrpcioFront(address, server)
+    try:
+        # It is an extra: who does not ask for it need not have it.
+        from tokend_server.transport.native_front import NativeFront  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if missing.name != "pygrpc_native":
+            raise
+        raise OSError(errno.ENOENT, _MISSING) from None
+    return NativeFront(
+        address,
+        server,
+        router,
+        threads,
+        max_message_bytes=max_message_bytes,
+        max_metadata_bytes=max_metadata_bytes,
+        share_port=share_port,
+    )
+
+
+class _GrpcioFront:
+    """The grpcio server's own port; the server starts and stops it."""
+
+    def __init__(self, address: Address, server: grpc.Server) -> None:
+        try:
+            self.port = server.add_insecure_port(str(address))
+        except RuntimeError:
+            raise OSError(
+                errno.EADDRNOTAVAIL,
+                f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's",
+            ) from None
+
+    def start(self) -> None:
+        """Do nothing: the server listens since it started."""
+
+    def close(self, within_s: float) -> None:
+        """Do nothing: the server has stopped listening."""

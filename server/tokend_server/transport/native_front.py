@@ -1,0 +1,276 @@
+"""The native front: HTTP/2 and gRPC in Rust, outside the GIL, before the grpcio server.
+
+It takes the unary calls of TokenizerService itself and answers them with the same methods. Everything else (streams,
+health, reflection, unknown methods) it passes to the grpcio server, which listens on a Unix socket of its own.
+docs/adr/0014-native-front.md has the figures, what it cannot do, and what is worked around here.
+"""
+
+import contextlib
+import io
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pygrpc_native import EVENT_CALL, NativeGrpcFront
+
+from tokend_server import logs
+from tokend_server.config import Address
+from tokend_server.transport.calls import Call
+from tokend_server.transport.routing import Router
+from tokend_server.transport.status import code_number, error_trailer
+from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.unary import UnaryMethod
+
+__all__ = ["NativeFront"]
+
+_log = logs.get("native_front")
+
+_OK = grpc.StatusCode.OK.value[0]
+_INTERNAL = grpc.StatusCode.INTERNAL.value[0]
+_RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+# Threads that receive calls and answer the small ones at once; more of them only take the GIL from each other.
+_RECEIVERS = 4
+# A receiver answers so many small calls in a row; the last of them waits for the others.
+_CALLS_AT_ONCE = 8
+# The front's end wakes one receiver alone; the others look for themselves.
+_RECEIVE_MS = 200
+# What is larger goes to the unary threads, so that nobody waits for it.
+_SMALL_BYTES = 2048
+# As in grpcio, which has no limit unless told.
+_MAX_STREAMS = 2**31 - 1
+# Above our own limit, which gives the status that grpcio gives. What is above this too ends with status UNKNOWN.
+_METADATA_BYTES_READ = 2**20
+# HTTP/2 counts so much for each pair, besides its text.
+_METADATA_PAIR_BYTES = 32
+# The front does not pass on that a client has left whose stream is blocked both ways, so such a stream ends by time.
+_STALLED_S = 60.0
+_POLL_S = 0.01
+_LAST_BYTES_S = 0.05
+
+_Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class _Taken:
+    """A unary call that the front handed over."""
+
+    __slots__ = ("call", "call_id", "data", "deadline_s", "left", "method")
+
+    def __init__(
+        self, call_id: int, method: UnaryMethod[Any], call: Call, data: bytes, remaining_s: float | None
+    ) -> None:
+        self.call_id = call_id
+        self.method = method
+        self.call = call
+        self.data = data
+        self.deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
+        self.left = False
+        """The caller has cancelled while the call waited for a thread."""
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds to the deadline, if there is one; 0 when it has passed."""
+        return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
+
+
+class NativeFront:
+    """Listens in place of the grpcio server, and answers the unary calls."""
+
+    def __init__(
+        self,
+        address: Address,
+        server: grpc.Server,
+        router: Router,
+        threads: UnaryThreads,
+        *,
+        max_message_bytes: int,
+        max_metadata_bytes: int,
+        share_port: bool,
+        stalled_s: float = _STALLED_S,
+    ) -> None:
+        """Bind the port, and a Unix socket for the grpcio server.
+
+        Args:
+            address: Where to listen; port 0 takes a free one.
+            server: Answers what is passed on; not started yet.
+            router: Has the unary methods.
+            threads: What answers unary calls that are not small.
+            max_message_bytes: Largest message, either way.
+            max_metadata_bytes: Most metadata of one call.
+            share_port: Let other servers listen on the same port.
+            stalled_s: A stream whose client takes no answer for so long is ended.
+
+        Raises:
+            OSError: The address cannot be bound, or there is no folder for the socket.
+        """
+        self._max_message_bytes = max_message_bytes
+        self._max_metadata_bytes = max_metadata_bytes
+        self._stalled_s = stalled_s
+        self._router = router
+        self._threads = threads
+        self._methods: Sequence[UnaryMethod[Any]] = tuple(router.unary.values())
+        self._waiting: dict[int, _Taken] = {}
+        self._closed = threading.Event()
+        self._running: list[threading.Thread] = []
+        try:
+            # It prints in its own words why it cannot bind.
+            with contextlib.redirect_stderr(io.StringIO()):
+                self._native = NativeGrpcFront(
+                    str(address),
+                    [(path, False) for path in router.unary],
+                    call_details=True,
+                    max_concurrent_streams=_MAX_STREAMS,
+                    max_metadata_size=_METADATA_BYTES_READ,
+                    reuse_port=share_port,
+                    # Only these tell when an answer is on its way, which a stop has to wait for.
+                    metrics=True,
+                )
+        except OSError as problem:
+            raise OSError(
+                problem.errno,
+                f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's",
+            ) from None
+        self.port = self._native.bound_port
+        self._folder = _private_folder()
+        try:
+            socket_path = str(self._folder / "grpc.sock")
+            server.add_insecure_port(f"unix:{socket_path}")
+        except RuntimeError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._native.close()
+            raise OSError(
+                0, f"front: no Unix socket can be made in {self._folder}; name another folder in TMPDIR"
+            ) from None
+        self._native.set_fallback(socket_path)
+
+    def start(self) -> None:
+        """Let clients in."""
+        self._native.start()
+        n_receivers = min(_RECEIVERS, self._threads.most)
+        for run, name in [(self._receive, "tokend-native")] * n_receivers + [(self._watch, "tokend-stalled")]:
+            thread = threading.Thread(target=run, name=name, daemon=True)
+            thread.start()
+            self._running.append(thread)
+
+    def close(self, within_s: float) -> None:
+        """Send what is answered, close all connections, and let go of port and socket.
+
+        Args:
+            within_s: How long calls in work, and answers on their way, may take.
+        """
+        deadline_s = time.monotonic() + within_s
+        while self._n_open() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        # What is sent has left for the socket; a moment for what is still being written there.
+        time.sleep(_LAST_BYTES_S)
+        self._closed.set()
+        self._native.close()
+        for thread in self._running:
+            thread.join(timeout=1)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _n_open(self) -> int:
+        """Count the calls that are not answered to the last byte, those that were passed on included."""
+        counted = self._native.metrics()
+        if counted is None:
+            return 0
+        return sum(
+            method["started"] - sum(ended["count"] for ended in method["status"].values())
+            for method in counted["methods"].values()
+        )
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._stalled_s / 4):
+            n_streams = self._router.live.end_stalled(self._stalled_s)
+            if n_streams:
+                _log.warning(
+                    "streams ended whose clients took no answer", n_streams=n_streams, after_s=self._stalled_s
+                )
+
+    def _receive(self) -> None:
+        """Take calls until the front closes."""
+        while (events := self._native.recv_batch_details(_CALLS_AT_ONCE, _RECEIVE_MS)) is not None:
+            for kind, call_id, number, data, _, details in events:
+                if kind == EVENT_CALL and data is not None and details is not None:
+                    metadata, _, remaining_s = details
+                    self._take(call_id, self._methods[number], data, metadata, remaining_s)
+                elif (waiting := self._waiting.get(call_id)) is not None:
+                    # It need not be begun any more. In a call that is in work there is nothing to stop.
+                    waiting.left = True
+
+    def _take(
+        self,
+        call_id: int,
+        method: UnaryMethod[Any],
+        data: bytes,
+        metadata: _Metadata,
+        remaining_s: float | None,
+    ) -> None:
+        taken = _Taken(call_id, method, method.arrived(metadata), data, remaining_s)
+        if not self._admits(taken, metadata):
+            return
+        if len(data) <= _SMALL_BYTES:
+            self._answer(taken)
+        else:
+            self._waiting[call_id] = taken
+            self._threads.submit(self._answer_waiting, taken)
+
+    def _answer_waiting(self, taken: _Taken) -> None:
+        del self._waiting[taken.call_id]
+        self._answer(taken)
+
+    def _answer(self, taken: _Taken) -> None:
+        """Answer a call, whatever happens; raises nothing."""
+        call = taken.call
+        try:
+            if taken.left or taken.time_remaining() == 0:
+                call.abandon(taken)
+                return
+            reply, usage = taken.method.reply(call, taken.data)
+            if self._native.respond(taken.call_id, reply, None, call.trailer()):
+                call.end(_OK)
+                call.observe(usage)
+            else:
+                call.abandon(taken)
+        except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
+            self._fail(taken, error)
+
+    def _admits(self, taken: _Taken, metadata: _Metadata) -> bool:
+        """Refuse what grpcio refuses before a handler sees it, in its words."""
+        metadata_bytes = sum([len(key) + len(value) + _METADATA_PAIR_BYTES for key, value in metadata])
+        if len(taken.data) > self._max_message_bytes:
+            reason = f"received message larger than max ({len(taken.data)} vs. {self._max_message_bytes})"
+        elif metadata_bytes > self._max_metadata_bytes:
+            reason = f"received metadata larger than max ({metadata_bytes} vs. {self._max_metadata_bytes})"
+        else:
+            return True
+        self._native.fail(taken.call_id, _RESOURCE_EXHAUSTED, f"SERVER: {reason}")
+        taken.call.end(_RESOURCE_EXHAUSTED)
+        return False
+
+    def _fail(self, taken: _Taken, error: BaseException) -> None:
+        call = taken.call
+        refused = call.refusal(error)
+        code = code_number(refused.reason)
+        try:
+            # Not the pushback: the front knows no metadata of gRPC's own but the details.
+            trailer = (*error_trailer(refused, pushback=False), *call.trailer())
+            self._native.fail(taken.call_id, code, refused.message, trailer)
+        except ValueError as unsent:
+            # Without a status the caller would wait for ever.
+            _log.error("a status could not be sent", error=unsent, request_id=call.request_id)
+            self._native.fail(taken.call_id, _INTERNAL, "the server failed on this request")
+        call.end(code)
+
+
+def _private_folder() -> Path:
+    """Make a folder for the socket that nobody else can reach; a read-only root file system has one in memory."""
+    for parent in (None, "/dev/shm"):  # noqa: S108 (mkdtemp makes a folder of this user's alone)
+        try:
+            return Path(tempfile.mkdtemp(prefix="tokend-", dir=parent))
+        except OSError:
+            continue
+    raise OSError(0, "front: native needs a folder for a Unix socket; name one that can be written in TMPDIR")

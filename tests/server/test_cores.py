@@ -1,0 +1,80 @@
+import os
+
+import pytest
+
+from tokend_server.cores import usable_cores
+
+ALL = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Write files as the kernel would show them."""
+
+    def write(files: dict[str, str]):
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return tmp_path
+
+    return write
+
+
+def test_without_cgroups_the_affinity_counts(tmp_path):
+    assert usable_cores(tmp_path) == ALL
+
+
+def test_an_affinity_mask_is_obeyed():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [
+        ("100000 100000", 1),
+        ("50000 100000", 1),
+        ("1000 100000", 1),
+        ("max 100000", ALL),
+        ("", ALL),
+        ("x", ALL),
+    ],
+)
+def test_a_quota_of_cgroup_2_is_obeyed_and_part_of_a_core_is_one(root, quota, cores):
+    folder = root({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": quota + "\n"})
+    assert usable_cores(folder) == cores
+
+
+def test_part_of_a_core_is_rounded_up(root, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
+    folder = root({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"})
+    assert usable_cores(folder) == 3
+
+
+def test_the_least_quota_on_the_way_up_counts(root, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
+    folder = root(
+        {
+            "proc/self/cgroup": "0::/pods/one/tokend\n",
+            "sys/fs/cgroup/pods/cpu.max": "800000 100000\n",
+            "sys/fs/cgroup/pods/one/cpu.max": "400000 100000\n",
+            "sys/fs/cgroup/pods/one/tokend/cpu.max": "max 100000\n",
+        }
+    )
+    assert usable_cores(folder) == 4
+
+
+def test_a_quota_of_cgroup_1_is_obeyed(root, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
+    limits = {"cpu.cfs_quota_us": "600000\n", "cpu.cfs_period_us": "100000\n"}
+    folder = root(
+        {"proc/self/cgroup": "4:memory:/\n3:cpu,cpuacct:/docker/ab\n0::/\n"}
+        | {f"sys/fs/cgroup/cpu/docker/ab/{name}": value for name, value in limits.items()}
+        | {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}
+    )
+    assert usable_cores(folder) == 6

@@ -17,6 +17,10 @@ settings.register_profile("local", deadline=None, suppress_health_check=_QUIET)
 settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+# For every server that a test starts: verification in the background would take the machine from the tests. Those that
+# are about the fast engine ask for it with `--engine auto` and a `--state-dir` of their own.
+os.environ.setdefault("TOKEND_ENGINE", "reference")
+
 
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:

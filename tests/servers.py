@@ -14,13 +14,16 @@ READY_WITHIN_S = 60
 class RunningServer:
     """One `python -m tokend_server serve`; `grpc` and `ops` are its addresses."""
 
-    def __init__(self, *flags: str, tokenizer: Path | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *flags: str,
+        tokenizer: Path | None = None,
+        env: dict[str, str] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
         chosen = () if tokenizer is None else ("--tokenizer", str(tokenizer))
-        if "--engine" not in flags:
-            # Verification in the background would take the machine from the tests.
-            chosen = ("--engine", "reference", *chosen)
         self.process = subprocess.Popen(
-            [*SERVE, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", *chosen, *flags],
+            [*(command or SERVE), "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", *chosen, *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -3,8 +3,8 @@
 import json
 
 from hypothesis import strategies as st
-from tests.tokenizers_for_tests import BF, BL, byte_fallback_decoder, load
 
+from tests.tokenizers_for_tests import BF, BL, byte_fallback_decoder, load
 from tokend_server.engine.decoding import TextDecoder, build_decoder
 from tokend_server.engine.vocabulary import Vocabulary
 

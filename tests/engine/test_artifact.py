@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+
 from tests.tokenizers_for_tests import (
     added_token,
     bpe_model,
@@ -18,7 +19,6 @@ from tests.tokenizers_for_tests import (
     word_piece,
     write,
 )
-
 from tokend_server.engine import artifact as artifact_module
 from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact, unknown_token_of
 from tokend_server.errors import TokenizerFileError

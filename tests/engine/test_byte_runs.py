@@ -1,6 +1,7 @@
 """Byte-fallback files: promptly or held, what an invalid run gives, and the cap."""
 
 from hypothesis import given
+
 from tests.engine.streams_for_tests import (
     BF_DECODER,
     BYTES,
@@ -11,7 +12,6 @@ from tests.engine.streams_for_tests import (
     one_each,
 )
 from tests.tokenizers_for_tests import BF, load, metaspace_words
-
 from tokend_server.engine.decoding.byte_runs import MAX_HELD_RUN_BYTES
 
 

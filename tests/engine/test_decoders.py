@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tokenizers_for_tests import BYTE_TO_LETTER, added_token, load, metaspace, word_level
 
+from tests.tokenizers_for_tests import BYTE_TO_LETTER, added_token, load, metaspace, word_level
 from tokend_server.engine.byte_alphabet import byte_level_bytes, fallback_byte
 from tokend_server.engine.decoders import decoder_stages, plan_decoder
 from tokend_server.engine.decoding import build_decoder

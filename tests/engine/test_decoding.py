@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+
 from tests.engine.streams_for_tests import (
     BF_DECODER,
     BL_DECODER,
@@ -32,7 +33,6 @@ from tests.tokenizers_for_tests import (
     word_level,
     word_level_with_rewriting_decoder,
 )
-
 from tokend_server.engine.decoding import build_decoder
 from tokend_server.engine.decoding.byte_tokens import ByteDecoder, ByteSequence
 from tokend_server.engine.decoding.held import MAX_HELD_IDS

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.engine.streams_for_tests import (
     BF_DECODER,
     BL_DECODER,

@@ -8,6 +8,7 @@ from codecs import utf_8_decode
 from random import Random
 
 import pytest
+
 from tests.tokenizers_for_tests import (
     BF,
     BL,

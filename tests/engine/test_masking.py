@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer
+
 from tests.tokenizers_for_tests import (
     BYTE_TO_LETTER,
     bpe_model,
@@ -13,8 +15,6 @@ from tests.tokenizers_for_tests import (
     word_level,
     word_piece,
 )
-from tokenizers import Tokenizer
-
 from tokend_server.engine.masking import masked_model, reachable_strings
 
 MARKED = tokenizer_json(

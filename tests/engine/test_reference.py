@@ -8,6 +8,8 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
 from tests.tokenizers_for_tests import (
     added_token,
     bpe_without_unk,
@@ -21,8 +23,6 @@ from tests.tokenizers_for_tests import (
     word_piece,
     write,
 )
-from tokenizers import Tokenizer
-
 from tokend_server.engine.artifact import read_artifact
 from tokend_server.engine.offsets import OffsetUnit
 from tokend_server.engine.reference import EncodeOptions, ReferenceEncoder

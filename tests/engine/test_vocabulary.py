@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.tokenizers_for_tests import (
     BF,
     BL,
@@ -21,7 +22,6 @@ from tests.tokenizers_for_tests import (
     unigram,
     word_level,
 )
-
 from tokend_server.engine.vocabulary import MAX_TOKEN_ID, Vocabulary
 from tokend_server.errors import TokenizerFileError
 

@@ -1,10 +1,12 @@
 """A server in another process, as the comparisons use it: the client, the bare stub, and what it says of itself."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import grpc
 
@@ -73,10 +75,19 @@ def connected(server: RunningServer, path: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def serving(source: Path | str, folder: Path, start: Callable[..., Any] = RunningServer) -> Iterator[Served]:
-    """Start a server for one tokenizer, and stop it at the end."""
+def serving(source: Path | str, folder: Path) -> Iterator[Served]:
+    """Start a server for one tokenizer, and stop it at the end.
+
+    It computes ids by the reference, unless the environment says `TOKEND_ENGINE=auto`: then the file is verified first,
+    so that the fast engine serves it from the start if it may.
+    """
     path = file_of(source, folder)
-    server = start(tokenizer=path)
+    env = {"TOKEND_ENGINE": "reference", "TOKEND_STATE_DIR": str(folder), **os.environ}
+    if env["TOKEND_ENGINE"] == "auto":
+        command = [sys.executable, "-m", "tokend_server", "verify", str(path)]
+        verified = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert verified.returncode in {0, 3}, verified.stderr
+    server = RunningServer(tokenizer=path, env=env)
     try:
         with connected(server, path) as served:
             yield served

@@ -129,12 +129,13 @@ def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tokend_server", "verify", *arguments],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
         env={**os.environ, "NO_COLOR": "1"},
     )
 
 
+@pytest.mark.timeout(900)
 def test_verify_reports_and_serve_uses_its_verdict(file, tmp_path):
     done = verify(str(file), "--state-dir", str(tmp_path / "state"))
     assert done.returncode == 0, done.stdout + done.stderr

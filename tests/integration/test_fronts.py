@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections import Counter
 from importlib.util import find_spec
 
@@ -179,6 +180,39 @@ def test_small_calls_pass_large_ones_that_fill_every_thread(wire_to, server_for)
     small = [wire.stub.Encode.future(pb.EncodeRequest(text="a"), timeout=60) for _ in range(50)]
     assert {call.result().encoding.token_count for call in small} == {2}
     assert {call.result().encoding.token_count > 100_000 for call in large} == {True}
+
+
+# The native front with a shorter patience.
+IMPATIENT = """
+import sys
+from tokend_server.transport import native_front
+native_front._STALLED_S = 1.0
+from tokend_server.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@needs_native
+def test_a_stream_that_is_blocked_both_ways_ends_although_the_front_does_not_tell_that_its_client_left(
+    tokenizer_file,
+):
+    command = (sys.executable, "-c", IMPATIENT, "serve")
+    flags = ("--front", "native", "--drain-grace-s", "2")
+    server = RunningServer(*flags, tokenizer=tokenizer_file(byte_level_bpe()), command=command)
+    with Wire(server.grpc) as wire:
+        slow = wire.raw_stream("StreamDecode", timeout=None)
+        message = one_sequence(packed_ids=b"x\0\0\0" * 10_000).SerializeToString()
+        for _ in range(1_000):
+            slow.send(message)
+        other = wire.stream("StreamDecode")
+        other.ask(one_sequence([0xF0]))
+        until(lambda: sum(in_flight(server).values()) == 4)
+        slow.cancel()
+        until(lambda: sum(in_flight(server).values()) == 2, within_s=10)
+        # Streams that merely wait for their client are let be.
+        assert other.ask(one_sequence([0x9F, 0x99, 0x82])).sequences[0].text == "🙂"
+        other.rest()
+    assert server.stop() == 0
 
 
 @needs_native

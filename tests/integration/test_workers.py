@@ -87,6 +87,15 @@ def test_the_fast_engine_is_loaded_once_and_serves_in_all_workers(fleet_of, veri
     assert n_threads(fleet.process.pid) == 1
 
 
+def test_every_worker_serves_batches_where_the_library_is_told_to_use_threads(fleet_of, stack, monkeypatch):
+    # A parent that had used the library's threads would leave children that wait for them for ever.
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    fleet = fleet_of(2)
+    for wire in fleet.connect(stack):
+        texts = [f"the {n} " * 200 for n in range(200)]
+        assert len(wire.stub.BatchEncode(pb.BatchEncodeRequest(texts=texts), timeout=30).encodings) == 200
+
+
 def test_auto_is_a_worker_for_each_usable_core(fleet_of):
     fleet = fleet_of("auto")
     assert fleet.n_workers == usable_cores()

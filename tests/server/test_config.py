@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokend_server.config import Address, ConfigError, Settings, load, print_config, settings_list
-from tokend_server.setting_kinds import ADDRESS, BOOLEAN, choice, count, seconds, show_size, size
+from tokend_server.setting_kinds import (
+    ADDRESS,
+    BOOLEAN,
+    choice,
+    count,
+    count_or_auto,
+    seconds,
+    show_size,
+    size,
+)
 
 SIZE = size(1, 2**31 - 1)
 
@@ -266,9 +275,16 @@ def test_what_is_no_size_is_refused(text):
     ("kind", "text"),
     [
         (count(1, 5), "0"), (count(1, 5), "6"), (count(1, 5), "+1"), (seconds(0, 10), "nan"), (seconds(0, 10), "inf"),
-        (seconds(0, 10), "-1"), (BOOLEAN, "maybe"), (choice("A"), "B"),
+        (seconds(0, 10), "-1"), (BOOLEAN, "maybe"), (choice("A"), "B"), (count_or_auto(1, 5), "0"),
+        (count_or_auto(1, 5), "automatic"),
     ],
 )  # fmt: skip
 def test_values_out_of_bounds_are_refused(kind, text):
     with pytest.raises((ValueError, KeyError)):
         kind.parse(text)
+
+
+def test_auto_is_a_number_of_its_own():
+    kind = count_or_auto(1, 5)
+    assert [kind.parse(text) for text in ("1", "5", "auto", "AUTO")] == [1, 5, 0, 0]
+    assert [kind.show(value) for value in (1, 5, 0)] == ["1", "5", '"auto"']

@@ -110,3 +110,32 @@ def test_closing_gives_the_descriptor_back():
     """)
     assert done.stderr == "shown\npython\n"
     assert done.stdout == "1\n"
+
+
+def test_without_a_thread_lines_are_counted_at_the_end_and_python_is_heard():
+    done = run("""
+        import threading
+        from tokend_server.native_stderr import stderr_aside
+        guard.close()
+        aside = []
+        with stderr_aside(aside.append):
+            assert threading.active_count() == 1
+            os.write(2, b"a secret\\n" * 100_000)
+            print("from python", file=sys.stderr)
+        os.write(2, b"after\\n")
+        print("and after", file=sys.stderr)
+        print(aside)
+    """)
+    assert (done.returncode, done.stdout) == (0, "[100000]\n")
+    assert done.stderr == "from python\nafter\nand after\n"
+
+
+def test_without_a_thread_all_is_as_before_after_an_error():
+    done = run("""
+        from tokend_server.native_stderr import stderr_aside
+        guard.close()
+        with stderr_aside(seen.append):
+            raise RuntimeError("at start")
+    """)
+    assert done.returncode == 1
+    assert "RuntimeError: at start" in done.stderr

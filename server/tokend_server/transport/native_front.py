@@ -2,7 +2,7 @@
 
 It takes the unary calls of TokenizerService itself and answers them with the same methods. Everything else (streams,
 health, reflection, unknown methods) it passes to the grpcio server, which listens on a Unix socket of its own.
-docs/adr/0014-native-front.md has the figures, what it cannot do, and what is worked around here.
+docs/adr/0012-native-front.md has the figures, what it cannot do, and what is worked around here.
 """
 
 import contextlib
@@ -89,7 +89,6 @@ class NativeFront:
         max_message_bytes: int,
         max_metadata_bytes: int,
         share_port: bool,
-        stalled_s: float = _STALLED_S,
     ) -> None:
         """Bind the port, and a Unix socket for the grpcio server.
 
@@ -101,14 +100,12 @@ class NativeFront:
             max_message_bytes: Largest message, either way.
             max_metadata_bytes: Most metadata of one call.
             share_port: Let other servers listen on the same port.
-            stalled_s: A stream whose client takes no answer for so long is ended.
 
         Raises:
             OSError: The address cannot be bound, or there is no folder for the socket.
         """
         self._max_message_bytes = max_message_bytes
         self._max_metadata_bytes = max_metadata_bytes
-        self._stalled_s = stalled_s
         self._router = router
         self._threads = threads
         self._methods: Sequence[UnaryMethod[Any]] = tuple(router.unary.values())
@@ -183,11 +180,11 @@ class NativeFront:
         )
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._stalled_s / 4):
-            n_streams = self._router.live.end_stalled(self._stalled_s)
+        while not self._closed.wait(_STALLED_S / 4):
+            n_streams = self._router.live.end_stalled(_STALLED_S)
             if n_streams:
                 _log.warning(
-                    "streams ended whose clients took no answer", n_streams=n_streams, after_s=self._stalled_s
+                    "streams ended whose clients took no answer", n_streams=n_streams, after_s=_STALLED_S
                 )
 
     def _receive(self) -> None:

@@ -1,0 +1,87 @@
+"""The table, as text for a terminal and as Markdown for the docs; and the machine that it is from."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks import peer
+from benchmarks.results import Row
+from benchmarks.servers import ROOT
+
+__all__ = ["machine", "table", "write_pages"]
+
+_PACKAGES = (
+    *("tokend", "tokenizers", "fastokens", "tiktoken"),
+    *("grpcio", "pygrpc-native", "protobuf", "numpy"),
+)
+_BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+_IN_README = {
+    "bulk over the wire, o200k, against encode_batch_fast in process",
+    "bulk over the wire, llama3, against encode_batch_fast in process",
+    "bulk over the wire, gpt2, against encode_batch_fast in process",
+    "AsyncClient.encode at 256 callers against raw stub calls",
+    "StreamDecode, 256 sequences a message: tokens a server-CPU second",
+}
+
+
+def machine() -> dict[str, str]:
+    """Where and with what it is measured."""
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "unknown")
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": f"{model}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{memory_bytes / 2**30:.0f} GB",
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "system": f"Linux {platform.release()}, {platform.python_implementation()} {platform.python_version()}",
+        "versions": ", ".join([*map(_versioned, _PACKAGES), f"smg {peer.VERSION}"]),
+    }
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} not installed"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows, in Markdown."""
+    lines = ["| | what | measured | at least | aim | | figures |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        measured = "" if row.value is None else row.shown(row.value)
+        goals = [row.shown(row.target.at_least), row.shown(row.target.aim)] if row.target else ["", ""]
+        lines.append(_line(str(row.number), row.what, measured, *goals, row.verdict, row.note))
+    return "\n".join(lines)
+
+
+def _short_table(rows: Sequence[Row], facts: dict[str, str]) -> str:
+    lines = ["| what | measured |", "|---|---|"]
+    for row in rows:
+        if row.value is not None and (row.what in _IN_README or row.number in {3, 4, 10}):
+            lines.append(_line(row.what, row.shown(row.value)))
+    return "\n".join([*lines, "", f"{facts['date']}; {facts['processor']}; {facts['versions']}."])
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def write_pages(rows: Sequence[Row], facts: dict[str, str]) -> None:
+    """Put the tables between the markers of docs/benchmarks.md and README.md."""
+    listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    _replace(ROOT / "docs" / "benchmarks.md", f"{listed}\n\n{table(rows)}")
+    _replace(ROOT / "README.md", _short_table(rows, facts))
+
+
+def _replace(page: Path, content: str) -> None:
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise RuntimeError(f"{page.name} has no place for the table")
+    page.write_text(f"{before}{begin}\n{content}\n{end}{after}", encoding="utf-8")

@@ -6,9 +6,10 @@ SERVER := $(VENV)/.server-installed
 DEV := $(VENV)/.dev-installed
 SERVE_FLAGS ?=
 FUZZ_MINUTES ?= 10
+BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full fidelity-table fuzz default-tokenizer clean
+.PHONY: help serve test check format generate zoo zoo-full fidelity-table fuzz bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,12 @@ fidelity-table: $(DEV) ## make the table of docs/fidelity.md again (half an hour
 
 fuzz: $(DEV) ## look for new examples that differ from the reference, for FUZZ_MINUTES
 	$(BIN)/python -m tests.equivalence.fuzz --minutes $(FUZZ_MINUTES)
+
+bench: zoo ## compare with the libraries, echoes and a peer (10 minutes; BENCH_FLAGS, docs/benchmarks.md)
+	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+
+bench-smoke: zoo ## run the code of the benchmarks on very little of everything
+	$(BIN)/python -m benchmarks --smoke
 
 default-tokenizer: $(DEV) ## train the embedded default tokenizer again
 	$(BIN)/python -m tokend_server.data.train_default

@@ -60,11 +60,20 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _short_table(rows: Sequence[Row], facts: dict[str, str]) -> str:
-    lines = ["| what | measured |", "|---|---|"]
-    for row in rows:
-        if row.value is not None and (row.what in _IN_README or row.number in {3, 4, 10}):
-            lines.append(_line(row.what, row.shown(row.value)))
-    return "\n".join([*lines, "", f"{facts['date']}; {facts['processor']}; {facts['versions']}."])
+    lines = [
+        _line(row.what, row.shown(row.value))
+        for row in rows
+        if row.value is not None and (row.what in _IN_README or row.number in {3, 4, 10})
+    ]
+    return "\n".join(
+        [
+            "| what | measured |",
+            "|---|---|",
+            *lines,
+            "",
+            f"{facts['date']}; {facts['processor']}; {facts['versions']}.",
+        ]
+    )
 
 
 def _line(*cells: str) -> str:

@@ -30,15 +30,22 @@ _SHARED_TARGET = Target(at_least=250_000, aim=1_000_000, unit="/s")
 _PUSH_TARGET = Target(at_least=1.2, aim=1.05)
 
 
-class _Messages:
-    """The request side of a stream, fed from this thread."""
+class _Stream:
+    """One stream, a message and its answer in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: grpc.Channel, method: str) -> None:
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.send = self._waiting.put
+        self._answers = channel.stream_stream(method)(iter(self._waiting.get, None))
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._waiting.get, None)
+    def exchange(self, message: bytes) -> bytes:
+        """Send a message and wait for its answer."""
+        self._waiting.put(message)
+        return next(self._answers)
+
+    def close(self) -> None:
+        """End it, and wait for the server's end."""
+        self._waiting.put(None)
+        list(self._answers)
 
 
 def _token_lists(library: Tokenizer, n: int) -> list[list[int]]:
@@ -95,19 +102,16 @@ def compare_shared_stream(sizes: Sizes) -> Iterator[Row]:
 
 def _tokens_per_cpu_s(server: Server, messages: list[bytes], seconds: float) -> float:
     with grpc.insecure_channel(server.target) as channel:
-        requests = _Messages()
-        answers = channel.stream_stream(_STREAM_DECODE)(requests)
+        stream = _Stream(channel, _STREAM_DECODE)
         n_messages, before_s = 0, server.tree.cpu_s()
         end_s = time.perf_counter() + seconds
         for message in itertools.cycle(messages):
-            requests.send(message)
-            next(answers)
+            stream.exchange(message)
             n_messages += 1
             if time.perf_counter() > end_s:
                 break
         took_s = server.tree.cpu_s() - before_s
-        requests.send(None)
-        list(answers)
+        stream.close()
     return n_messages * _SEQUENCES / took_s
 
 
@@ -136,14 +140,12 @@ def compare_lone_push(sizes: Sizes) -> Iterator[Row]:
 def _usual_reply_bytes(server: Server, ids: list[int]) -> int:
     """Bytes of an answer that is not the first, which carries the fingerprint."""
     with grpc.insecure_channel(server.target) as channel:
-        requests = _Messages()
-        answers = channel.stream_stream(_STREAM_DECODE)(requests)
+        stream = _Stream(channel, _STREAM_DECODE)
         found = []
         for token_id in ids[:50]:
             message = pb.StreamDecodeRequest(sequences=[{"packed_ids": token_id.to_bytes(4, "little")}])
-            requests.send(message.SerializeToString())
-            found.append(len(next(answers)))
-        requests.send(None)
+            found.append(len(stream.exchange(message.SerializeToString())))
+        stream.close()
     return int(median(found[1:]))
 
 
@@ -156,18 +158,16 @@ def _blocking_pushes(
         grpc.insecure_channel(other.target) as channel,
         client.decoder() as decoder,
     ):
-        requests = _Messages()
-        answers = channel.stream_stream(echoes.STREAM)(requests)
+        stream = _Stream(channel, echoes.STREAM)
         # The first ones open the streams.
         for token_id in itertools.islice(itertools.cycle(ids), n + 20):
             start_s = time.perf_counter()
             decoder.push(token_id)
             between_s = time.perf_counter()
-            requests.send(request)
-            next(answers)
+            stream.exchange(request)
             echo_pushes.append(time.perf_counter() - between_s)
             pushes.append(between_s - start_s)
-        requests.send(None)
+        stream.close()
     return pushes[20:], echo_pushes[20:]
 
 

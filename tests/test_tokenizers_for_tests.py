@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+
 from tests import tokenizers_for_tests as small
 from tests.trained_tokenizers import ENGLISH_RUSSIAN_SIZE, corpus, english_russian, sprout
 

@@ -100,6 +100,11 @@ def aborting_on_a_word(data, control_tokens):
     return Planted(data, control_tokens, WORD, _abort)
 
 
+def printing_at_load(data, control_tokens):
+    os.write(1, b'{"outcome": 3}x\n[]\nnot ours\n{"other": 1}\n')
+    return load_fastokens(data, control_tokens)
+
+
 def hanging_at_load(_data, _control_tokens):
     time.sleep(3600)
 

@@ -151,6 +151,10 @@ class TestChild:
     def test_a_loader_that_is_not_there_is_a_reason(self, subject):
         assert found_by_child(subject, "no_such_engine").reason == "the fast engine failed: AttributeError"
 
+    def test_what_a_native_library_prints_is_passed_over(self, subject):
+        finding = found_by_child(subject, "printing_at_load")
+        assert (finding.is_final, finding.reason) == (True, "")
+
     def test_a_file_that_has_changed_gives_no_verdict(self, subject):
         other = replace(subject, artifact=replace(subject.artifact, fingerprint="0" * 64))
         finding = found_by_child(other, "wrong_on_a_snowman")

@@ -20,7 +20,7 @@ from tokend_server.engine.verification.run import FULL, run_verification
 
 IS_FULL = os.environ.get("TOKEND_ZOO") == "full"
 CUTS = (40, 200, 2_000, 30_000)
-CHARACTERS_A_LANGUAGE = 60_000 if not IS_FULL else 500_000
+CHARACTERS_A_LANGUAGE = 20_000 if not IS_FULL else 500_000
 
 
 @pytest.fixture(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,25 @@ def test_without_a_verdict_it_starts_on_the_reference_and_ends_at_once_while_it_
         started_s = time.monotonic()
     assert time.monotonic() - started_s < 10
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_server_that_is_killed_leaves_no_child_behind(file, tmp_path):
+    server = RunningServer("--engine", "auto", "--state-dir", str(tmp_path), tokenizer=file)
+    child = child_of(server.process.pid)
+    server.process.kill()
+    assert server.stop() == -signal.SIGKILL
+    until_gone(child)
+
+
+def until_gone(pid: int) -> None:
+    deadline_s = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        # A child whose parent is gone may wait as a zombie for whoever inherits it.
+        with contextlib.suppress(OSError):
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def child_of(pid: int) -> int:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tokenizers_for_tests import BYTE_TO_LETTER
 from tokenizers import Tokenizer
 
+from tests.tokenizers_for_tests import BYTE_TO_LETTER
 from tokend_server.data import default_tokenizer_path
 from tokend_server.data.default_corpus import SOURCES
 from tokend_server.data.train_default import PATTERN, SPECIAL_TOKENS, VOCABULARY_SIZE

@@ -23,7 +23,9 @@ def test_each_block_prints_what_the_readme_shows(server: RunningServer, tmp_path
 
 
 def test_the_python_of_the_readme_runs(server: RunningServer):
-    (block,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     subprocess.run(
         [sys.executable, "-c", block.replace("127.0.0.1:50051", server.grpc)], check=True, timeout=60
     )
@@ -36,7 +38,9 @@ def test_the_scrape_of_the_readme_is_what_a_new_server_shows():
 
         with Client(server.grpc) as client:
             client.decode(client.encode("Hello world").ids)
-        shown = [line for line in server.get("/metrics").splitlines() if line.startswith("tokend_tokens_total")]
+        shown = [
+            line for line in server.get("/metrics").splitlines() if line.startswith("tokend_tokens_total")
+        ]
     finally:
         assert server.stop() == 0
     assert "\n".join(shown) in README.read_text(encoding="utf-8")

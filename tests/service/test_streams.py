@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tokenizers_for_tests import byte_fallback_bpe, byte_level_bpe, word_level_with_rewriting_decoder
 
+from tests.tokenizers_for_tests import byte_fallback_bpe, byte_level_bpe, word_level_with_rewriting_decoder
 from tokend_server.errors import InternalFault, LimitExceeded, Reason
 from tokend_server.service.decode import DecodeOptions, DecodeService, UnknownIds
 from tokend_server.service.limits import Limits

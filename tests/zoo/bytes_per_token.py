@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Iterator
 
-from tests.zoo.catalogue import cache_folder, path
-from tests.zoo.texts import texts
 from tokenizers import Tokenizer
 
+from tests.zoo.catalogue import cache_folder, path
+from tests.zoo.texts import texts
 from tokend_server.data import default_tokenizer_path
 from tokend_server.data.packages import Package, Registry, fetch, members
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from tests.zoo import texts
 from tests.zoo.catalogue import ENTRIES, Entry, cache_folder, place
 from tests.zoo.conversion import CONVERSIONS
-
 from tokend_server.data.packages import FetchError, fetch, members
 
 TEXTS = "texts"

@@ -4,6 +4,7 @@ import json
 import struct
 
 import pytest
+
 from tests.tokenizers_for_tests import BYTE_TO_LETTER, load
 from tests.zoo.conversion import BYTE, CONTROL, NORMAL, UNKNOWN, gpt2, sentencepiece
 

@@ -6,8 +6,8 @@ import tarfile
 import zipfile
 
 import pytest
-from tests.zoo import fetch as zoo_fetch
 
+from tests.zoo import fetch as zoo_fetch
 from tokend_server.data.packages import FetchError, Package, fetch, members
 
 

@@ -4,9 +4,10 @@ They guard the zoo itself: a wrong file or conversion would make every other com
 """
 
 import pytest
+from tokenizers import Tokenizer
+
 from tests.zoo import catalogue as zoo
 from tests.zoo.texts import texts
-from tokenizers import Tokenizer
 
 PUBLISHED_IDS = [
     ("o200k", "How many r's are in strawberry?", [5299, 1991, 428, 885, 553, 306, 101830, 30]),

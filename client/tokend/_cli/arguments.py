@@ -140,7 +140,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tokend {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("serve", add_help=False, help="run a server: tokend serve --help")
-    commands.add_parser("verify", add_help=False, help="prove the fast engine on a tokenizer.json: tokend verify FILE")
+    commands.add_parser(
+        "verify", add_help=False, help="prove the fast engine on a tokenizer.json: tokend verify FILE"
+    )
     _add_encode(commands)
     _add_decode(commands)
     _add_stream_decode(commands)

@@ -206,7 +206,12 @@ class EngineChoice:
 
     def _follow(self, encoder: Encoder, candidate: _Candidate) -> None:
         if encoder.status.state is EngineState.PENDING:
-            verdict = self._verified(candidate)
+            try:
+                verdict = self._verified(candidate)
+            except Exception as failure:  # noqa: BLE001 (whatever it is, nobody waits for it for ever)
+                reason = f"verification failed: {type(failure).__name__}"
+                encoder.serve_reference(EngineState.UNSUPPORTED, reason)
+                return
             if self._ended.is_set():
                 return
             self._apply(encoder, candidate, verdict)

@@ -93,8 +93,7 @@ class Router(grpc.GenericRpcHandler):
             served = self.unary[method.path] = UnaryMethod(scope, name, metrics, request_type)
 
             def unary(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-                run = UnaryRun(served, served.arrived(details.invocation_metadata))
-                return grpc.unary_unary_rpc_method_handler(run)
+                return UnaryRun(served, served.arrived(details.invocation_metadata))
 
             return unary
 

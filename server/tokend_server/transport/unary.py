@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -57,16 +57,20 @@ class UnaryMethod(Generic[_Request]):
         return call.reply(message), usage
 
 
-class UnaryRun(Generic[_Request]):
-    """Answers one unary call on a thread of the unary pool."""
+class UnaryRun(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in its stubs alone
+    """One unary call on a thread of the unary pool; it is the call's handler, as gRPC asks for one, itself."""
 
-    __slots__ = ("_call", "_method")
+    request_streaming = False
+    response_streaming = False
+    # Bytes in, bytes out.
+    request_deserializer = None
+    response_serializer = None
 
-    def __init__(self, method: UnaryMethod[_Request], call: Call) -> None:
+    def __init__(self, method: UnaryMethod[Any], call: Call) -> None:
         self._method = method
         self._call = call
 
-    def __call__(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def unary_unary(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer; an error becomes the call's status."""
         call = self._call
         try:

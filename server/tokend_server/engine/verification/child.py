@@ -1,7 +1,7 @@
 """Verification in a process of its own, which may hang or die without harm.
 
-The child is `python -m tokend_server.engine.verification.child`, with its task as JSON on standard input. It writes
-one JSON object a line: `{"phase": ..., "share": ...}` while it works, and last `{"outcome": ...}` or `{"refused": ...}`.
+The child is `python -m tokend_server.engine.verification.child`, with its task as a line of JSON on standard input,
+which stays open as long as somebody waits for it. It writes one JSON object a line: `{"phase": ..., "share": ...}` while it works, and last `{"outcome": ...}` or `{"refused": ...}`.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -132,8 +133,9 @@ class VerificationChild:
         if process.stdin is None or process.stdout is None:
             return Finding(is_final=False, reason="no pipe to the process for verification")
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(asdict(self._task)).encode())
-            process.stdin.close()
+            # Left open: when this process dies, its end tells the child to end too.
+            process.stdin.write(json.dumps(asdict(self._task)).encode() + b"\n")
+            process.stdin.flush()
         deadline_s = time.monotonic() + self._timeout_s
         phase, rest = "loading the engine", b""
         with selectors.DefaultSelector() as selector:
@@ -147,11 +149,23 @@ class VerificationChild:
                     return _death(process, phase)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    message = json.loads(line)
+                    message = _message(line)
+                    if not message:
+                        continue
                     if "phase" not in message:
                         return _finding(message)
                     phase = message["phase"]
                     progress(phase, message["share"])
+
+
+def _message(line: bytes) -> Mapping[str, Any]:
+    """Reads a line of the child; empty for what a native library has printed between them."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    is_ours = isinstance(message, dict) and not message.keys().isdisjoint(("phase", "outcome", "refused"))
+    return message if is_ours else {}
 
 
 def _finding(message: Mapping[str, Any]) -> Finding:
@@ -224,9 +238,15 @@ def _told(outcome: Outcome) -> Mapping[str, Any]:
     return {"reason": outcome.reason, "excluded": sorted(outcome.excluded), "phases": phases}
 
 
+def _end_with_the_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
 def main() -> int:
     """Reads the task, verifies, and tells; a panic of the engine is told too."""
-    told = json.load(sys.stdin)
+    told = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     task = Task(
         **{
             **told,

@@ -49,6 +49,12 @@ def subject(tokenizer_file):
     return Subject.of(tokenizer_file(BL()))
 
 
+@pytest.fixture(scope="module")
+def encoder(subject):
+    """On the real engine, which does not have the snowman."""
+    return subject.encoder(excluded={ord(SNOWMAN)})
+
+
 @pytest.fixture
 def watched(subject):
     """An encoder on the real engine that does not have the snowman, and what it tells."""
@@ -106,10 +112,6 @@ class TestEqualToTheReference:
         assert ids_of(packed) == [each.ids for each in expected]
         assert packed.total_token_counts == [each.total_token_count for each in expected]
         assert packed.special_text_counts == [each.special_text_count for each in expected]
-
-    @pytest.fixture(scope="class")
-    def encoder(self, subject):
-        return subject.encoder(excluded={ord(SNOWMAN)})
 
     @given(texts=TEXTS)
     def test_for_refusals(self, subject, encoder, texts):

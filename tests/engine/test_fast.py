@@ -30,6 +30,7 @@ from tokend_server.engine.encode_options import EncodeOptions
 from tokend_server.engine.fast import FastEngineRefusal, load_fastokens, loader_named
 from tokend_server.engine.feature_gate import unsupported_feature
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
+from tokend_server.engine.verification.code_points import rich_probe
 
 PARSE, TEXT = SpecialTokenPolicy.PARSE, SpecialTokenPolicy.TEXT
 
@@ -236,3 +237,22 @@ def test_a_byte_token_written_out_in_a_text_shows_why_verification_is_needed(tok
     assert ids_of(subject.engine(), [text]) != [
         subject.reference.encode([text], None, EncodeOptions(add_special_tokens=False))[0].ids
     ]
+
+
+def probes(path, *code_points):
+    """Whether the engines agree on all contexts of some code points."""
+    subject = Subject.of(path)
+    texts = [rich_probe(code_point) for code_point in code_points]
+    options = EncodeOptions(add_special_tokens=False)
+    expected = [each.ids for each in subject.reference.encode(texts, None, options)]
+    return [ids == other for ids, other in zip(ids_of(subject.engine(), texts), expected, strict=True)]
+
+
+def test_the_vowel_separator_is_cut_differently_in_the_embedded_tokenizer():
+    # U+180E was white space before Unicode 6.3; the engines' regular expressions do not agree on it.
+    assert probes(default_tokenizer_path(), 0x180E, 0x17F) == [False, True]
+
+
+def test_an_apostrophe_before_the_long_s_is_cut_alike_in_o200k():
+    # Earlier versions differed here: U+017F is an s without regard to case, as in the contraction 's.
+    assert probes(require("o200k"), 0x17F, 0x180E) == [True, True]

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from importlib.util import find_spec
 
 import grpc
@@ -159,6 +160,22 @@ def test_the_wildcard_is_for_both_families(own_server):
     for host in ("127.0.0.1", "[::1]") if socket.has_ipv6 else ("127.0.0.1",):
         with Wire(f"{host}:{port}") as wire:
             assert wire.stub.Encode(pb.EncodeRequest(text="a")).encoding.token_count == 2
+
+
+def test_workers_share_a_port_behind_either_front(own_server):
+    server = own_server("--workers", "2")
+    n_wires = 16
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(server.grpc)) for _ in range(n_wires)]
+        streams = [wire.stream("StreamDecode") for wire in wires]
+        for wire, stream in zip(wires, streams, strict=True):
+            assert wire.stub.Encode(pb.EncodeRequest(text="a")).encoding.token_count == 2
+            assert stream.ask(one_sequence([0xF0])).sequences[0].pending_bytes == 1
+        assert server.metric("grpc_server_handled_total", grpc_method="Encode", grpc_code="OK") == n_wires
+        server.process.send_signal(signal.SIGTERM)
+        for stream in streams:
+            assert next(stream.call).sequences[0].text == "\ufffd"
+            stream.cancel()
 
 
 def test_metadata_far_over_the_limit_harms_no_other_call(wire: Wire):

@@ -1,5 +1,7 @@
 """The threads that answer unary calls."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -83,3 +85,18 @@ def test_what_grpc_gets_back_is_a_future_that_is_done():
     threads.submit(int).add_done_callback(lambda _: called.set())
     assert called.is_set()
     threads.shutdown()
+
+
+def test_a_call_that_never_ends_does_not_keep_the_process_from_ending():
+    program = (
+        "import threading\n"
+        "from tokend_server.transport.threads import UnaryThreads\n"
+        "threads, begun = UnaryThreads(2), threading.Event()\n"
+        "def endless():\n"
+        "    begun.set()\n"
+        "    while True: pass\n"
+        "threads.submit(endless)\n"
+        "begun.wait()\n"
+        "threads.shutdown(wait=False)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

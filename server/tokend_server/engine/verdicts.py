@@ -108,11 +108,11 @@ class VerdictStore:
             with path.open("rb") as file:
                 # A file that is cut off here is no JSON either.
                 verdict = _read(json.loads(file.read(_MOST_BYTES)))
-        except FileNotFoundError:
-            return self._memory.get(key)
         except OSError as failure:
-            self._warn(f"{path}: the verdict cannot be read: {failure.strerror}")
-            return None
+            known = self._memory.get(key)
+            if known is None and not isinstance(failure, FileNotFoundError):
+                self._warn(f"{path}: the verdict cannot be read: {failure.strerror}")
+            return known
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             self._warn(f"{path}: no usable verdict, so it is passed over ({type(failure).__name__})")
             return None

@@ -239,9 +239,9 @@ class NativeFront:
         """Refuse what grpcio refuses before a handler sees it, in its words."""
         metadata_bytes = sum([len(key) + len(value) + _METADATA_PAIR_BYTES for key, value in metadata])
         if len(taken.data) > self._max_message_bytes:
-            reason = f"received message larger than max ({len(taken.data)} vs. {self._max_message_bytes})"
+            reason = f"Received message larger than max ({len(taken.data)} vs. {self._max_message_bytes})"
         elif metadata_bytes > self._max_metadata_bytes:
-            reason = f"received metadata larger than max ({metadata_bytes} vs. {self._max_metadata_bytes})"
+            reason = f"Received metadata larger than max ({metadata_bytes} vs. {self._max_metadata_bytes})"
         else:
             return True
         self._native.fail(taken.call_id, _RESOURCE_EXHAUSTED, f"SERVER: {reason}")

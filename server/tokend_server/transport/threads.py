@@ -53,7 +53,8 @@ class UnaryThreads(ThreadPoolExecutor):
         with self._starting:
             if len(self._started) == self.most:
                 return
-            thread = threading.Thread(target=self._work, name="tokend-unary")
+            # A daemon: a call that never ends must not keep a drained server from ending.
+            thread = threading.Thread(target=self._work, name="tokend-unary", daemon=True)
             self._started.append(thread)
         thread.start()
 

@@ -19,10 +19,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(SERVER): pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing the server into $(VENV), once' >&2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[server]'
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing the server and the development tools into $(VENV), once' >&2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(SERVER)
 
@@ -52,7 +54,7 @@ zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
 
 zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference (half an hour)
 	$(BIN)/python -m tests.zoo.fetch --all
-	TOKEND_ZOO=full TOKEND_ZOO_REQUIRED=1 $(BIN)/python -m pytest tests/equivalence
+	TOKEND_ZOO_SET=full TOKEND_ZOO_REQUIRED=1 $(BIN)/python -m pytest tests/equivalence
 
 fidelity-table: $(DEV) ## make the table of docs/fidelity.md again (half an hour; needs the whole zoo)
 	$(BIN)/python -m tests.equivalence.report

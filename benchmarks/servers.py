@@ -21,7 +21,7 @@ CACHE = ROOT / ".cache" / "bench"
 """What the benchmarks keep: verdicts, the peer, the last results. Not in git."""
 
 _STATE = CACHE / "state"
-_READY_WITHIN_S = 60.0
+_READY_WITHIN_S = 180.0
 _STOP_WITHIN_S = 20.0
 _FAST = "fastokens"
 # Takes a core, and then becomes the command; the process stays the same.

@@ -3,7 +3,6 @@
 What is wrong is a `TypeError` or `ValueError` that names the argument and the place in it, never its content.
 """
 
-import math
 import operator
 import sys
 from array import array
@@ -28,6 +27,7 @@ __all__ = [
 ID_BYTES = 4
 _MAX_ID = 0xFFFFFFFF
 _CHUNK_IDS = 512
+_LONGEST_TIMEOUT_S = 1e9
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -116,14 +116,15 @@ def checked_choice(value: object, name: str, choices: type[_Choice]) -> _Choice:
 
 
 def checked_timeout(timeout_s: object, default: float | None) -> float | None:
-    """Reads a time limit: None is the default, and infinity is no limit (None)."""
+    """Reads a time limit: None is the default, and infinity, or what is as good as that, is no limit (None)."""
     if timeout_s is None:
         return default
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise TypeError(f"timeout_s is a number of seconds, not {type(timeout_s).__name__}")
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is {timeout_s}; it must be above 0 (infinity for no limit)")
-    return None if math.isinf(timeout_s) else float(timeout_s)
+    # Some 200 years from now are more nanoseconds than gRPC counts: it would end the call at once.
+    return None if timeout_s > _LONGEST_TIMEOUT_S else float(timeout_s)
 
 
 def packed_ids(ids: object, name: str = "ids", *, start: int = 0) -> bytes:

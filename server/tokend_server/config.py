@@ -37,6 +37,7 @@ _MAX_MESSAGE_BYTES = 2**31 - 1
 _PREFIX = "TOKEND_"
 # The client's variables live in the same environment, and so do those of the project's own tests.
 _FOREIGN_VARIABLES = frozenset({"TOKEND_TARGET", "TOKEND_TOKEN", "TOKEND_TIMEOUT_S"})
+_FILE_LIMIT_BYTES = 1 << 20
 _FOREIGN_PREFIXES = ("TOKEND_CLIENT_", "TOKEND_TEST_", "TOKEND_ZOO_", "TOKEND_BENCH_")
 # Kubernetes hands each pod such variables for every Service of its namespace; one named `tokend` is likely.
 _KUBERNETES_SERVICE = re.compile(
@@ -257,10 +258,16 @@ def _unknown(origin: str, name: str, known: Sequence[str]) -> ConfigError:
 def _read_file(path: str) -> Mapping[str, object]:
     try:
         with Path(path).open("rb") as file:
-            table = tomllib.load(file)
+            # Bounded: what is named may be a device.
+            data = file.read(_FILE_LIMIT_BYTES + 1)
+        if len(data) > _FILE_LIMIT_BYTES:
+            raise ConfigError(f"--config {path}: larger than {_FILE_LIMIT_BYTES} bytes")
+        table = tomllib.loads(data.decode())
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else f"not TOML: {problem}"
         raise ConfigError(f"--config {path}: {reason}") from None
+    except RecursionError:
+        raise ConfigError(f"--config {path}: not TOML: nested too deeply") from None
     known = [each.name for each in settings_list()]
     for key in table:
         if key not in known:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokend._arguments import checked_text, id_chunks, packed_ids
+from tokend._arguments import checked_text, checked_timeout, id_chunks, packed_ids
 from tokend.results import unpacked_ids
 
 ids_of_any_size = st.lists(st.integers(0, 2**32 - 1), max_size=50)
@@ -99,3 +99,9 @@ def test_a_text_is_measured_in_utf8_bytes_or_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"position {surrogates[0]},") as raised:
         checked_text(text, "text")
     assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("endless", [float("inf"), 1e300, 1e10, 10**400])
+def test_a_time_limit_beyond_what_grpc_counts_is_none(endless: float) -> None:
+    assert checked_timeout(endless, 5.0) is None
+    assert checked_timeout(1e9, 5.0) == 1e9

@@ -13,6 +13,7 @@ from tests.tokenizers_for_tests import (
     bpe_without_unk,
     byte_fallback_bpe,
     byte_level_bpe,
+    template,
     tokenizer_json,
     unigram,
     word_level,
@@ -21,6 +22,7 @@ from tests.tokenizers_for_tests import (
 )
 from tokend_server.engine import artifact as artifact_module
 from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact, unknown_token_of
+from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.errors import TokenizerFileError
 
 
@@ -194,9 +196,31 @@ def test_text_that_the_vocabulary_cannot_express_is_warned_of(tmp_path, text, wa
     assert warning is None or warning in warnings[0]
 
 
+def test_added_tokens_that_the_normalizer_makes_alike_are_warned_of(tmp_path):
+    def warnings(*contents, **flags):
+        added = [added_token(262 + n, content, **flags) for n, content in enumerate(contents)]
+        text = byte_level_bpe(normalizer={"type": "Lowercase"}, added=added, post=False)
+        return read_artifact(write(tmp_path, text)).warnings
+
+    (warning,) = warnings("<A>", "<b>", "<a>", normalized=True)
+    assert "'<A>', '<a>':" in warning
+    (warning,) = warnings("<A>", "<a>", "<B>", "<b>", normalized=True)
+    assert "and of 1 more groups" in warning
+    assert warnings("<A>", "<a>", normalized=False) == ()
+    assert warnings("<A>", "<b>", normalized=True) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "unk"),
     [(unigram(), "<unk>"), (word_piece(), "[UNK]"), (byte_level_bpe(), None), (without_unk(unigram()), None)],
 )
 def test_the_unk_token_is_found_in_every_kind_of_model(text, unk):
     assert unknown_token_of(json.loads(text)["model"]) == unk
+
+
+def test_a_post_processor_on_which_the_library_panics_is_a_refusal(tmp_path):
+    text = changed(byte_level_bpe(), post_processor=template("<x> A", "A B", {}))
+    path = write(tmp_path, text)
+    with pytest.raises(TokenizerFileError, match="panics on its post-processor") as refused:
+        FrozenTokenizer.load(path)
+    assert str(refused.value).startswith(f"{path}: ")

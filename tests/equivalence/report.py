@@ -107,8 +107,8 @@ def write(text: str, page: Path = PAGE) -> None:
         head, rest = before.split(START, 1)
         tail = rest.split(END, 1)[1]
     else:
-        head, tail = before.rstrip() + "\n\n## What was compared\n\n", "\n"
-    page.write_text(head + text + tail, encoding="utf-8")
+        head, tail = before.rstrip() + "\n\n## What was compared\n\n", ""
+    page.write_text((head + text + tail).rstrip() + "\n", encoding="utf-8")
 
 
 def compared(name: str) -> tuple[list[str], Tally]:

@@ -101,7 +101,7 @@ SMALL = tuple(Subject(name=name, model="small", source=build) for name, build in
 
 def is_full() -> bool:
     """Whether everything is asked for (`make zoo-full`), not the share that CI has time for."""
-    return os.environ.get("TOKEND_ZOO") == "full"
+    return os.environ.get("TOKEND_ZOO_SET") == "full"
 
 
 def chosen() -> tuple[Subject, ...]:

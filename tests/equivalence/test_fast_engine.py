@@ -1,6 +1,6 @@
 """The fast engine against the reference on the zoo's files and texts, as a server with a verdict uses it.
 
-`TOKEND_ZOO=full` verifies each file in full as well, which takes a minute a file.
+`TOKEND_ZOO_SET=full` verifies each file in full as well, which takes a minute a file.
 """
 
 import os
@@ -18,7 +18,7 @@ from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.engine.verification.fuzz import fuzz_strings
 from tokend_server.engine.verification.run import FULL, run_verification
 
-IS_FULL = os.environ.get("TOKEND_ZOO") == "full"
+IS_FULL = os.environ.get("TOKEND_ZOO_SET") == "full"
 CUTS = (40, 200, 2_000, 30_000)
 CHARACTERS_A_LANGUAGE = 20_000 if not IS_FULL else 500_000
 

@@ -133,11 +133,17 @@ def test_a_value_of_the_wrong_toml_type_is_an_error_that_names_the_key(tmp_path,
     assert "expected" in message
 
 
-@pytest.mark.parametrize("content", [b"max_ids = ", b"\xff\xfe", b"max_ids = 1\nmax_ids = 2"])
+@pytest.mark.parametrize(
+    "content", [b"max_ids = ", b"\xff\xfe", b"max_ids = 1\nmax_ids = 2", b"max_ids = " + b"[" * 100_000]
+)
 def test_a_file_that_is_not_toml_is_one_clear_line(tmp_path, content):
     path = tmp_path / "tokend.toml"
     path.write_bytes(content)
     assert str(path) in error_of(["--config", str(path)])
+
+
+def test_a_file_without_an_end_is_one_clear_line():
+    assert "larger than" in error_of(["--config", "/dev/zero"])
 
 
 def test_a_missing_file_is_one_clear_line(tmp_path):

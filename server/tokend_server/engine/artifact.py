@@ -110,6 +110,7 @@ def read_artifact(path: Path) -> Artifact:
         tokenizer.model.dropout = None
         warnings.append("the model's dropout is ignored: it would give the same text other ids at each call")
     warnings.extend(_inexpressible_text(spec, tokenizer))
+    warnings.extend(_ambiguous_tokens(added_tokens, tokenizer))
     absolute = path.resolve()
     return Artifact(
         path=path,
@@ -213,6 +214,26 @@ def _added_tokens(path: Path, spec: dict[str, Any], tokenizer: Tokenizer) -> tup
             )
         tokens.append(token)
     return tuple(tokens)
+
+
+def _ambiguous_tokens(tokens: tuple[AddedTokenSpec, ...], tokenizer: Tokenizer) -> list[str]:
+    """Says where the normalizer makes the same string of two added tokens: the library then chooses by chance."""
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        return []
+    by_string: dict[str, list[str]] = {}
+    for token in tokens:
+        if token.normalized:
+            by_string.setdefault(normalizer.normalize_str(token.content), []).append(token.content)
+    pairs = [contents for contents in by_string.values() if len(contents) > 1]
+    if not pairs:
+        return []
+    more = f" and of {len(pairs) - 1} more groups" if len(pairs) > 1 else ""
+    warning = (
+        f"the normalizer makes the same string of the added tokens {', '.join(map(repr, pairs[0]))}{more}: which of "
+        "their ids a text gets is left to chance by the library, and may change with each start"
+    )
+    return [warning]
 
 
 def _inexpressible_text(spec: dict[str, Any], tokenizer: Tokenizer) -> list[str]:

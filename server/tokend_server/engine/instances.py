@@ -62,7 +62,8 @@ class InstanceSet:
             control_tokens: What TEXT keeps as text.
 
         Raises:
-            TokenizerFileError: The library gives an added token another id in a second instance.
+            TokenizerFileError: The library gives an added token another id in a second instance, or panics on the
+                post-processor.
         """
         self._artifact = artifact.without_spec()
         self._control = control_tokens.ids
@@ -191,10 +192,17 @@ class InstanceSet:
 
     def _post_processor_ids(self, *, pair: bool) -> Counter[int]:
         # `encode` and not `encode_batch`: a parallel call before a fork would leave the workers without a pool.
-        ids = [
-            Counter(tokenizer.encode("", "" if pair else None).ids)
-            for tokenizer in (self.parse.full, self.parse.raw)
-        ]
+        try:
+            ids = [
+                Counter(tokenizer.encode("", "" if pair else None).ids)
+                for tokenizer in (self.parse.full, self.parse.raw)
+            ]
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as panic:
+            raise TokenizerFileError(
+                f"{self._artifact.path}: the library panics on its post-processor (tokenizers {REFERENCE_VERSION})"
+            ) from panic
         return ids[0] - ids[1]
 
     def _model_reaches_kept(self) -> bool:

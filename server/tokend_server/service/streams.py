@@ -226,7 +226,7 @@ class DecodeStream:
         if self._draining:
             raise ShuttingDown
         if self._n_open >= limits.max_sequences_per_stream:
-            raise self._too_many()
+            raise self._too_many("open sequences")
         tokenizer.check_fingerprint(options.expected_fingerprint)
         if options.include_bytes:
             raise InvalidOption(
@@ -248,11 +248,11 @@ class DecodeStream:
         )
         return _Open(decoder, StopMatcher(start.stop) if start.stop else None, options.unknown_ids)
 
-    def _too_many(self) -> LimitExceeded:
+    def _too_many(self, what: str) -> LimitExceeded:
         limit = self._service.limits.max_sequences_per_stream
         return LimitExceeded(
             Reason.TOO_MANY_SEQUENCES,
-            f"this stream has {limit} open sequences, the most it may have; end some, or open another stream",
+            f"this stream has {limit} {what}, the most it may have; end some, or open another stream",
             size=limit + 1,
             limit=limit,
         )
@@ -312,7 +312,7 @@ class DecodeStream:
             return
         # Refused sequences are remembered too, or their next message would open them in the middle of their text.
         if len(self._sequences) >= 2 * self._service.limits.max_sequences_per_stream:
-            raise self._too_many()
+            raise self._too_many("ended sequences and more that were sent no `end`")
         self._sequences[sequence_id] = _Ended(output.end_reason, output.stop, output.total_tokens)
 
 

@@ -226,8 +226,9 @@ class TokenizerServiceServicer(object):
         empty answer.
         - When the client closes its side (half-close), sequences that are still
         open are ended: one more answer holds what was held back of each, in the
-        order in which they were opened, with `ended` and END. If none was open,
-        there is no further answer.
+        order in which they were opened, with `ended` and END, or STOP where that
+        text completes a stop string. If none was open, there is no further
+        answer.
         - One `sequence_id` may stand in a message several times; the inputs are
         taken in order.
 

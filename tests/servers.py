@@ -81,8 +81,14 @@ class RunningServer:
 class ServersByFlags:
     """Servers that live on between tests: one for each tokenizer file and set of flags, started when first asked for."""
 
-    def __init__(self, tokenizer_file: Callable[[str], Path], *flags: str) -> None:
+    def __init__(
+        self,
+        tokenizer_file: Callable[[str], Path],
+        *flags: str,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self._tokenizer_file = tokenizer_file
+        self._command = command
         self._flags = ("--drain-grace-s", "2", *flags)
         self._running: dict[tuple[object, ...], RunningServer] = {}
 
@@ -91,7 +97,7 @@ class ServersByFlags:
         path = self._tokenizer_file(tokenizer) if isinstance(tokenizer, str) else tokenizer
         key = (path, *flags)
         if key not in self._running:
-            self._running[key] = RunningServer(*self._flags, *flags, tokenizer=path)
+            self._running[key] = RunningServer(*self._flags, *flags, tokenizer=path, command=self._command)
         return self._running[key]
 
     def stop(self) -> None:
@@ -104,6 +110,19 @@ class ServersByFlags:
 
 
 SERVE: Sequence[str] = (sys.executable, "-m", "tokend_server", "serve")
+
+_IMPATIENT = """
+import sys
+from tokend_server.transport import native_front
+native_front._STALLED_S = {stalled_s}
+from tokend_server.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def impatient(stalled_s: float) -> Sequence[str]:
+    """The command of a server whose native front ends streams sooner that are blocked both ways."""
+    return (sys.executable, "-c", _IMPATIENT.format(stalled_s=stalled_s), "serve")
 
 
 def fails_to_start(*flags: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.wire import Wire
 from tests.integration.workers import Fleet
-from tests.servers import RunningServer, ServersByFlags
+from tests.servers import RunningServer, ServersByFlags, impatient
 from tests.tokenizers_for_tests import byte_level_bpe
 
 # Small enough that a test can pass each of them with a small message.
@@ -46,7 +46,9 @@ def front(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def server_for(tokenizer_file: Callable[[str], Path], front: str) -> Iterator[Callable[..., RunningServer]]:
     """As the one of all tests, on either front."""
-    servers = ServersByFlags(tokenizer_file, "--front", front)
+    # Shorter than what the tests wait for, and longer than a test leaves its answers unread.
+    command = impatient(6.0) if front == "native" else None
+    servers = ServersByFlags(tokenizer_file, "--front", front, command=command)
     yield servers
     servers.stop()
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -25,7 +24,7 @@ from tests.integration.wire import (
     refused,
     until,
 )
-from tests.servers import SERVE, RunningServer
+from tests.servers import SERVE, RunningServer, impatient
 from tests.tokenizers_for_tests import byte_level_bpe
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import tokenizer_service_pb2_grpc as pb_grpc
@@ -199,21 +198,11 @@ def test_small_calls_pass_large_ones_that_fill_every_thread(wire_to, server_for)
     assert {call.result().encoding.token_count > 100_000 for call in large} == {True}
 
 
-# The native front with a shorter patience.
-IMPATIENT = """
-import sys
-from tokend_server.transport import native_front
-native_front._STALLED_S = 1.0
-from tokend_server.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 @needs_native
 def test_a_stream_that_is_blocked_both_ways_ends_although_the_front_does_not_tell_that_its_client_left(
     tokenizer_file,
 ):
-    command = (sys.executable, "-c", IMPATIENT, "serve")
+    command = impatient(1.0)
     flags = ("--front", "native", "--drain-grace-s", "2")
     server = RunningServer(*flags, tokenizer=tokenizer_file(byte_level_bpe()), command=command)
     with Wire(server.grpc) as wire:

@@ -153,7 +153,8 @@ def test_a_draining_stream_opens_no_new_sequence(doomed: RunningServer, doomed_w
     stream.ask(one_sequence(b"a"))
     doomed.process.send_signal(signal.SIGTERM)
     until(lambda: readiness(doomed) == 503)
-    request = one_sequence(b"b", sequence_id=2)
+    # Ended at once: one that slipped in before the drain reached this stream would go on.
+    request = one_sequence(b"b", sequence_id=2, end=True)
     until(lambda: stream.ask(request).sequences[0].end_reason == types.END_REASON_ERROR)
     assert stream.ask(one_sequence(b"c")).sequences[0].text == "c"
     assert [len(answer.sequences) for answer in ended_after(stream, one_sequence(end=True))] == [1]

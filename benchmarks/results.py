@@ -70,7 +70,7 @@ class Row:
 class Sizes:
     """How much is measured."""
 
-    rounds: int = 3
+    rounds: int = 5
     """Turns of each comparison."""
     seconds: float = 1.5
     """Length of one pass."""
@@ -78,7 +78,7 @@ class Sizes:
     """Tokenizers of the bulk comparison."""
     file: str = "o200k"
     """The tokenizer of all others."""
-    bulk_bytes: int = 4_000_000
+    bulk_bytes: int = 6_000_000
     """Text of one bulk pass."""
     batches: int = 8
     """Batches of one BatchEncode pass."""
@@ -90,7 +90,7 @@ class Sizes:
     """Length of one pass whose worst calls are looked for."""
     workers: int = 4
     """Workers whose memory is compared with one."""
-    starts: int = 5
+    starts: int = 7
     """Starts whose median is taken."""
     memory_bytes: tuple[int, int] = (100_000_000, 1_000_000_000)
     """Text after which memory is read."""

@@ -1,16 +1,27 @@
 """What is counted of one method of a served gRPC service: its calls, and what they tokenized."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokend_server.caller_names import ANONYMOUS, CallerNames
 from tokend_server.errors import Reason
 from tokend_server.metric_cells import CellTable
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import ServiceDescriptor
 
-__all__ = ["CODES", "SERVICE", "WORK_METHODS", "Call", "Method", "MethodMetrics", "WorkMetrics", "methods_of"]
+__all__ = [
+    "CODES",
+    "SERVICE",
+    "WORK_METHODS",
+    "Call",
+    "CallerLabel",
+    "Method",
+    "MethodMetrics",
+    "WorkMetrics",
+    "methods_of",
+]
 
 SERVICE = "tokend.v1.TokenizerService"
 _ENCODING = ("Encode", "BatchEncode", "StreamEncode", "CountTokens")
@@ -172,22 +183,45 @@ class MethodMetrics:
                 self._cells[self._refusals.get(reason, self._refusals[Reason.INTERNAL])] += 1
 
 
+class CallerLabel:
+    """The label `caller` of one place in the table of names; not shown while nobody has it."""
+
+    def __init__(self, names: CallerNames, place: int, labels: Mapping[str, str]) -> None:
+        self._names, self._place, self._labels = names, place, labels
+
+    def __call__(self) -> Mapping[str, str] | None:
+        """Return the labels as they are now; None: nobody has the place."""
+        name = self._names.name_at(self._place)
+        return None if name is None else {**self._labels, "caller": name}
+
+
 class WorkMetrics(MethodMetrics):
     """What is counted besides of a method that tokenizes: tokens and the text that they stand for.
 
-    The text is what came in for the encoding methods, and what went out for the decoding ones.
+    The text is what came in for the encoding methods, and what went out for the decoding ones. A caller is told by
+    the name of its token.
     """
 
-    def __init__(self, table: CellTable, method: Method, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, table: CellTable, method: Method, clock: Callable[[], float], callers: CallerNames
+    ) -> None:
         super().__init__(table, method, clock)
         own = {"method": method.name}
-        self._request_tokens = table.histogram(
-            "tokend_request_tokens",
-            "Tokens of one request: a unary call, a batch of a StreamEncode, a sequence of a StreamDecode.",
-            _TOKENS,
-            own,
+        self._place_of = callers.place
+        by_caller = [CallerLabel(callers, place, own) for place in range(callers.n_places)]
+        self._request_tokens = tuple(
+            table.histogram(
+                "tokend_request_tokens",
+                "Tokens of one request: a unary call, a batch of a StreamEncode, a sequence of a StreamDecode.",
+                _TOKENS,
+                labels,
+            )
+            for labels in by_caller
         )
-        self._tokens = table.counter("tokend_tokens", "Tokens sent (encoding) or taken (decoding).", own)
+        self._tokens = tuple(
+            table.counter("tokend_tokens", "Tokens sent (encoding) or taken (decoding).", labels)
+            for labels in by_caller
+        )
         self._texts = table.counter(
             "tokend_texts", "Texts taken (encoding; a pair is two) or made (decoding).", own
         )
@@ -210,25 +244,32 @@ class WorkMetrics(MethodMetrics):
                 own,
             )
 
-    def answered(self, tokens: int, *, texts: int, text_bytes: int, characters: int) -> None:
+    def answered(
+        self, tokens: int, *, texts: int, text_bytes: int, characters: int, caller: str = ANONYMOUS
+    ) -> None:
         """Count a request that is complete in itself: a unary call, or one batch of a StreamEncode."""
+        place = self._place_of(caller)
         with self._lock:
-            self._request_tokens.observe(self._cells, tokens)
-            self._move(tokens, texts, text_bytes, characters)
+            self._request_tokens[place].observe(self._cells, tokens)
+            self._move(place, tokens, texts, text_bytes, characters)
 
-    def moved(self, tokens: int, *, texts: int, text_bytes: int, characters: int) -> None:
+    def moved(
+        self, tokens: int, *, texts: int, text_bytes: int, characters: int, caller: str = ANONYMOUS
+    ) -> None:
         """Count what one message of a StreamDecode moved; `texts` is the number of sequences that ended in it."""
+        place = self._place_of(caller)
         with self._lock:
-            self._move(tokens, texts, text_bytes, characters)
+            self._move(place, tokens, texts, text_bytes, characters)
 
-    def sequence_ended(self, tokens: int) -> None:
+    def sequence_ended(self, tokens: int, *, caller: str = ANONYMOUS) -> None:
         """Count a sequence of a StreamDecode as a request of that many tokens; one that failed is not told here."""
+        place = self._place_of(caller)
         with self._lock:
-            self._request_tokens.observe(self._cells, tokens)
+            self._request_tokens[place].observe(self._cells, tokens)
 
-    def _move(self, tokens: int, texts: int, text_bytes: int, characters: int) -> None:
+    def _move(self, place: int, tokens: int, texts: int, text_bytes: int, characters: int) -> None:
         cells = self._cells
-        cells[self._tokens] += tokens
+        cells[self._tokens[place]] += tokens
         cells[self._texts] += texts
         cells[self._text_bytes] += text_bytes
         cells[self._characters] += characters

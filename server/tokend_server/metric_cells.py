@@ -8,7 +8,7 @@ together.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
@@ -16,7 +16,10 @@ from prometheus_client.registry import Collector
 
 from tokend_server.metric_rows import Cells, LocalRow, Row
 
-__all__ = ["CellTable", "Cells", "Histogram"]
+__all__ = ["CellTable", "Cells", "Histogram", "Labels"]
+
+Labels = Mapping[str, str] | Callable[[], Mapping[str, str] | None] | None
+"""The labels of a series: fixed, or asked for at each scrape, which leaves the series out for None."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +41,7 @@ class _Family:
     name: str
     help: str
     type: str
-    rows: list[tuple[dict[str, str], int | Histogram]] = field(default_factory=list)
+    rows: list[tuple[Labels, int | Histogram]] = field(default_factory=list)
 
 
 class CellTable(Collector):
@@ -53,25 +56,25 @@ class CellTable(Collector):
         self.lock = threading.RLock()
         self._families: dict[str, _Family] = {}
 
-    def counter(self, name: str, help_text: str, labels: Mapping[str, str] | None = None) -> int:
+    def counter(self, name: str, help_text: str, labels: Labels = None) -> int:
         """Add a series that only grows, named `name` with `_total` behind it, and return its cell."""
         return self._single(name, help_text, "counter", labels)
 
-    def gauge(self, name: str, help_text: str, labels: Mapping[str, str] | None = None) -> int:
+    def gauge(self, name: str, help_text: str, labels: Labels = None) -> int:
         """Add a series that goes up and down, and return its cell."""
         return self._single(name, help_text, "gauge", labels)
 
     def histogram(
-        self, name: str, help_text: str, bounds: tuple[float, ...], labels: Mapping[str, str] | None = None
+        self, name: str, help_text: str, bounds: tuple[float, ...], labels: Labels = None
     ) -> Histogram:
         """Add a histogram whose buckets end at `bounds` (ascending, each included) and at infinity."""
         histogram = Histogram(bounds=bounds, first=self._allocate(len(bounds) + 2))
-        self._family(name, help_text, "histogram").rows.append((dict(labels or {}), histogram))
+        self._family(name, help_text, "histogram").rows.append((labels, histogram))
         return histogram
 
-    def _single(self, name: str, help_text: str, kind: str, labels: Mapping[str, str] | None) -> int:
+    def _single(self, name: str, help_text: str, kind: str, labels: Labels) -> int:
         cell = self._allocate(1)
-        self._family(name, help_text, kind).rows.append((dict(labels or {}), cell))
+        self._family(name, help_text, kind).rows.append((labels, cell))
         return cell
 
     def _allocate(self, n_cells: int) -> int:
@@ -109,23 +112,26 @@ class CellTable(Collector):
         for family in self._families.values():
             metric = Metric(family.name, family.help, family.type)
             suffix = "_total" if family.type == "counter" else ""
-            for labels, cells in family.rows:
+            for given, cells in family.rows:
+                labels = given() if callable(given) else given or {}
+                if labels is None:
+                    continue
                 if isinstance(cells, Histogram):
                     _add_histogram(metric, labels, cells, values)
                 else:
-                    metric.add_sample(family.name + suffix, labels, values[cells])
+                    metric.add_sample(family.name + suffix, dict(labels), values[cells])
             yield metric
 
 
 def _add_histogram(
-    metric: Metric, labels: dict[str, str], histogram: Histogram, values: Sequence[float]
+    metric: Metric, labels: Mapping[str, str], histogram: Histogram, values: Sequence[float]
 ) -> None:
     total = 0.0
     for offset, bound in enumerate((*histogram.bounds, float("inf"))):
         total += values[histogram.first + offset]
-        metric.add_sample(f"{metric.name}_bucket", labels | {"le": _bound_text(bound)}, total)
-    metric.add_sample(f"{metric.name}_count", labels, total)
-    metric.add_sample(f"{metric.name}_sum", labels, values[histogram.first + len(histogram.bounds) + 1])
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": _bound_text(bound)}, total)
+    metric.add_sample(f"{metric.name}_count", dict(labels), total)
+    metric.add_sample(f"{metric.name}_sum", dict(labels), values[histogram.first + len(histogram.bounds) + 1])
 
 
 def _bound_text(bound: float) -> str:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformColl
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from tokend_server.caller_names import ANONYMOUS, CallerNames
 from tokend_server.engine_metrics import EngineMetrics
 from tokend_server.method_metrics import (
     SERVICE,
@@ -27,7 +28,18 @@ from tokend_server.metric_cells import CellTable
 from tokend_server.metric_rows import LocalRow, Row
 from tokend_server.process_metrics import ProcessCollector, ProcessTable
 
-__all__ = ["Call", "Method", "MethodMetrics", "Metrics", "Tally", "WorkMetrics", "WorkerState", "methods_of"]
+__all__ = [
+    "ANONYMOUS",
+    "Call",
+    "CallerNames",
+    "Method",
+    "MethodMetrics",
+    "Metrics",
+    "Tally",
+    "WorkMetrics",
+    "WorkerState",
+    "methods_of",
+]
 
 _OTHER = "other"
 _WORKER_STATES = ("starting", "serving", "draining", "down")
@@ -89,6 +101,7 @@ class Metrics:
         clock: Callable[[], float] = time.perf_counter,
         row: Row | None = None,
         processes: ProcessTable | None = None,
+        callers: CallerNames | None = None,
     ) -> None:
         """Make every series.
 
@@ -98,15 +111,19 @@ class Metrics:
             clock: Seconds from any origin, never running back.
             row: Where this process counts; None: it is the only one.
             processes: The server's processes; None: this one alone.
+            callers: Who is counted apart, the same for all processes; None: nobody has a name.
         """
         self.registry = CollectorRegistry()
         self._row = row = row or LocalRow()
+        callers = callers or CallerNames()
         self._table = table = CellTable(row)
         self._by_path: dict[str, MethodMetrics] = {}
         self._by_name: dict[str, WorkMetrics] = {}
         for method in methods:
             if method.service == SERVICE and method.name in WORK_METHODS:
-                self._by_path[method.path] = self._by_name[method.name] = WorkMetrics(table, method, clock)
+                self._by_path[method.path] = self._by_name[method.name] = WorkMetrics(
+                    table, method, clock, callers
+                )
             else:
                 self._by_path[method.path] = MethodMetrics(table, method, clock)
         self._other = MethodMetrics(table, Method(service=_OTHER, name=_OTHER, type="unary"), clock)

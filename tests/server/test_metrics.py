@@ -225,7 +225,11 @@ def test_the_page_is_valid_openmetrics(metrics):
     text = openmetrics.generate_latest(metrics.registry).decode()
     families = {family.name: family for family in parse_openmetrics(text)}
     assert {"tokend_tokens", "tokend_request_tokens", "grpc_server_handled"} <= families.keys()
-    (total,) = [each for each in families["tokend_tokens"].samples if each.labels == {"method": "Encode"}]
+    (total,) = [
+        each
+        for each in families["tokend_tokens"].samples
+        if each.labels == {"method": "Encode", "caller": "anonymous"}
+    ]
     assert (total.name, total.value) == ("tokend_tokens_total", 5)
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tokend_server import logs
 from tokend_server.errors import InternalFault, MalformedMessage, RequestError
-from tokend_server.metrics import MethodMetrics, WorkMetrics
+from tokend_server.metrics import ANONYMOUS, MethodMetrics, WorkMetrics
 from tokend_server.service.admission import Admission
 from tokend_server.service.limits import Limits
 from tokend_server.service.usage import Usage
@@ -108,7 +108,7 @@ class Call:
     a thread without a word; then nobody ends this object, and its going counts the call as cancelled.
     """
 
-    __slots__ = ("_scope", "_state_at_arrival", "_tally", "method_name", "metrics", "request_id")
+    __slots__ = ("_scope", "_state_at_arrival", "_tally", "caller", "method_name", "metrics", "request_id")
 
     def __init__(
         self,
@@ -122,6 +122,8 @@ class Call:
         self._tally = metrics.started()
         self.method_name = method_name
         self.metrics = metrics
+        self.caller = ANONYMOUS
+        """Who makes the call, by the name of its token."""
         self.request_id = scope.request_ids.of(metadata)
 
     def __del__(self) -> None:
@@ -161,7 +163,11 @@ class Call:
         """Count a request that was answered in full."""
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.answered(
-                usage.n_tokens, texts=usage.n_texts, text_bytes=usage.text_bytes, characters=usage.characters
+                usage.n_tokens,
+                texts=usage.n_texts,
+                text_bytes=usage.text_bytes,
+                characters=usage.characters,
+                caller=self.caller,
             )
             self.metrics.kept_special_text(usage.special_texts)
             self.metrics.met_unknown_ids(usage.unknown_ids)
@@ -170,14 +176,18 @@ class Call:
         """Count what one message of a StreamDecode moved; its sequences are counted when they end."""
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.moved(
-                usage.n_tokens, texts=usage.n_texts, text_bytes=usage.text_bytes, characters=usage.characters
+                usage.n_tokens,
+                texts=usage.n_texts,
+                text_bytes=usage.text_bytes,
+                characters=usage.characters,
+                caller=self.caller,
             )
             self.metrics.met_unknown_ids(usage.unknown_ids)
 
     def sequence_ended(self, n_tokens: int) -> None:
         """Count a sequence of a StreamDecode that ended well."""
         if isinstance(self.metrics, WorkMetrics):
-            self.metrics.sequence_ended(n_tokens)
+            self.metrics.sequence_ended(n_tokens, caller=self.caller)
 
     def succeed(self, context: _Context) -> bool:
         """End the call well, unless the caller has left meanwhile; tells which."""

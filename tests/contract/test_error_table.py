@@ -17,7 +17,7 @@ from tests.integration.conftest import (  # noqa: F401 (fixtures)
     wire,
     wire_to,
 )
-from tests.integration.wire import Wire, encode_options, refused
+from tests.integration.wire import Wire, encode_options, refused, until
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2 as types
 
@@ -141,8 +141,13 @@ def test_a_fault_of_the_library_is_internal_and_names_its_request(wire_to, panic
     assert (failure.code, failure.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL")
     assert failure.metadata == {"request_id": "job/7"}
     assert failure.trailing["tokend-request-id"] == "job/7"
+
     # What the operators find under that id is the fault's kind and place.
-    [line] = [line for line in panicking_server.stderr_lines if "job/7" in line and "INTERNAL" in line]
+    def lines() -> list[str]:
+        return [line for line in panicking_server.stderr_lines if "job/7" in line and "INTERNAL" in line]
+
+    until(lambda: bool(lines()))
+    [line] = lines()
     assert " ERROR " in line
 
 

@@ -20,18 +20,15 @@ from pygrpc_native import EVENT_CALL, NativeGrpcFront
 
 from tokend_server import logs
 from tokend_server.config import Address
-from tokend_server.transport.calls import Call
 from tokend_server.transport.routing import Router
-from tokend_server.transport.status import code_number, error_trailer
+from tokend_server.transport.status import Metadata
 from tokend_server.transport.threads import UnaryThreads
-from tokend_server.transport.unary import UnaryMethod
+from tokend_server.transport.unary import TakenCall, UnaryMethod
 
 __all__ = ["NativeFront"]
 
 _log = logs.get("native_front")
 
-_OK = grpc.StatusCode.OK.value[0]
-_INTERNAL = grpc.StatusCode.INTERNAL.value[0]
 _RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
 # Threads that receive calls and answer the small ones at once; more of them only take the GIL from each other.
 _RECEIVERS = 4
@@ -39,8 +36,6 @@ _RECEIVERS = 4
 _CALLS_AT_ONCE = 8
 # The front's end wakes one receiver alone; the others look for themselves.
 _RECEIVE_MS = 200
-# What is larger goes to the unary threads, so that nobody waits for it.
-_SMALL_BYTES = 2048
 # As in grpcio, which has no limit unless told.
 _MAX_STREAMS = 2**31 - 1
 # Above our own limit, which gives the status that grpcio gives. What is above this too ends with status UNKNOWN.
@@ -55,25 +50,48 @@ _LAST_BYTES_S = 0.05
 _Metadata = Sequence[tuple[str, str | bytes]]
 
 
-class _Taken:
+class _NativeCall(TakenCall):
     """A unary call that the front handed over."""
 
-    __slots__ = ("call", "call_id", "data", "deadline_s", "left", "method")
+    __slots__ = ("_call_id", "_deadline_s", "_native", "_not_begun", "left")
+    # The front knows no metadata of gRPC's own but the details.
+    pushback = False
 
     def __init__(
-        self, call_id: int, method: UnaryMethod[Any], call: Call, data: bytes, remaining_s: float | None
+        self,
+        method: UnaryMethod[Any],
+        metadata: _Metadata,
+        *,
+        native: NativeGrpcFront,
+        call_id: int,
+        remaining_s: float | None,
+        not_begun: "dict[int, _NativeCall]",
     ) -> None:
-        self.call_id = call_id
-        self.method = method
-        self.call = call
-        self.data = data
-        self.deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
+        super().__init__(method, metadata)
+        self._native = native
+        self._call_id = call_id
+        self._deadline_s = None if remaining_s is None else time.monotonic() + remaining_s
+        self._not_begun = not_begun
+        not_begun[call_id] = self
         self.left = False
-        """The caller has cancelled while the call waited for a thread."""
+        """The caller has cancelled before the work began."""
+
+    def begins(self) -> bool:
+        """Look whether the caller is still there, and its time not over; cancelling has no effect from here on."""
+        del self._not_begun[self._call_id]
+        return not self.left and self.time_remaining() != 0
 
     def time_remaining(self) -> float | None:
         """Return the seconds to the deadline, if there is one; 0 when it has passed."""
-        return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
+        return None if self._deadline_s is None else max(0.0, self._deadline_s - time.monotonic())
+
+    def respond(self, reply: bytes, trailer: Metadata) -> bool:
+        """Send the answer."""
+        return self._native.respond(self._call_id, reply, None, trailer)
+
+    def fail(self, code: int, message: str, trailer: Metadata) -> None:
+        """Send a status."""
+        self._native.fail(self._call_id, code, message, trailer)
 
 
 class NativeFront:
@@ -109,7 +127,7 @@ class NativeFront:
         self._router = router
         self._threads = threads
         self._methods: Sequence[UnaryMethod[Any]] = tuple(router.unary.values())
-        self._waiting: dict[int, _Taken] = {}
+        self._not_begun: dict[int, _NativeCall] = {}
         self._closed = threading.Event()
         self._running: list[threading.Thread] = []
         try:
@@ -193,74 +211,33 @@ class NativeFront:
             for kind, call_id, number, data, _, details in events:
                 if kind == EVENT_CALL and data is not None and details is not None:
                     metadata, _, remaining_s = details
-                    self._take(call_id, self._methods[number], data, metadata, remaining_s)
-                elif (waiting := self._waiting.get(call_id)) is not None:
+                    if not self._admits(call_id, self._methods[number], data, metadata):
+                        continue
+                    call = _NativeCall(
+                        self._methods[number],
+                        metadata,
+                        native=self._native,
+                        call_id=call_id,
+                        remaining_s=remaining_s,
+                        not_begun=self._not_begun,
+                    )
+                    call.take(data, self._threads)
+                elif (waiting := self._not_begun.get(call_id)) is not None:
                     # It need not be begun any more. In a call that is in work there is nothing to stop.
                     waiting.left = True
 
-    def _take(
-        self,
-        call_id: int,
-        method: UnaryMethod[Any],
-        data: bytes,
-        metadata: _Metadata,
-        remaining_s: float | None,
-    ) -> None:
-        taken = _Taken(call_id, method, method.arrived(metadata), data, remaining_s)
-        if not self._admits(taken, metadata):
-            return
-        if len(data) <= _SMALL_BYTES:
-            self._answer(taken)
-        else:
-            self._waiting[call_id] = taken
-            self._threads.submit(self._answer_waiting, taken)
-
-    def _answer_waiting(self, taken: _Taken) -> None:
-        del self._waiting[taken.call_id]
-        self._answer(taken)
-
-    def _answer(self, taken: _Taken) -> None:
-        """Answer a call, whatever happens; raises nothing."""
-        call = taken.call
-        try:
-            if taken.left or taken.time_remaining() == 0:
-                call.abandon(taken)
-                return
-            reply, usage = taken.method.reply(call, taken.data)
-            if self._native.respond(taken.call_id, reply, None, call.trailer()):
-                call.end(_OK)
-                call.observe(usage)
-            else:
-                call.abandon(taken)
-        except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
-            self._fail(taken, error)
-
-    def _admits(self, taken: _Taken, metadata: _Metadata) -> bool:
+    def _admits(self, call_id: int, method: UnaryMethod[Any], data: bytes, metadata: _Metadata) -> bool:
         """Refuse what grpcio refuses before a handler sees it, in its words."""
         metadata_bytes = sum([len(key) + len(value) + _METADATA_PAIR_BYTES for key, value in metadata])
-        if len(taken.data) > self._max_message_bytes:
-            reason = f"Received message larger than max ({len(taken.data)} vs. {self._max_message_bytes})"
+        if len(data) > self._max_message_bytes:
+            reason = f"Received message larger than max ({len(data)} vs. {self._max_message_bytes})"
         elif metadata_bytes > self._max_metadata_bytes:
             reason = f"Received metadata larger than max ({metadata_bytes} vs. {self._max_metadata_bytes})"
         else:
             return True
-        self._native.fail(taken.call_id, _RESOURCE_EXHAUSTED, f"SERVER: {reason}")
-        taken.call.end(_RESOURCE_EXHAUSTED)
+        self._native.fail(call_id, _RESOURCE_EXHAUSTED, f"SERVER: {reason}")
+        method.arrived(metadata).end(_RESOURCE_EXHAUSTED)
         return False
-
-    def _fail(self, taken: _Taken, error: BaseException) -> None:
-        call = taken.call
-        refused = call.refusal(error)
-        code = code_number(refused.reason)
-        try:
-            # Not the pushback: the front knows no metadata of gRPC's own but the details.
-            trailer = (*error_trailer(refused, pushback=False), *call.trailer())
-            self._native.fail(taken.call_id, code, refused.message, trailer)
-        except ValueError as unsent:
-            # Without a status the caller would wait for ever.
-            _log.error("a status could not be sent", error=unsent, request_id=call.request_id)
-            self._native.fail(taken.call_id, _INTERNAL, "the server failed on this request")
-        call.end(code)
 
 
 def _private_folder() -> Path:

@@ -13,9 +13,10 @@ from tokend_server.service.usage import Usage
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
+from tokend_server.transport.grpcio_calls import GrpcioCall
 from tokend_server.transport.info_methods import InfoMethods
 from tokend_server.transport.streaming import LiveStreams, StreamRun, StreamSession, StreamThreads
-from tokend_server.transport.unary import DownloadRun, UnaryMethod, UnaryRun, loading
+from tokend_server.transport.unary import DownloadRun, UnaryMethod, loading
 
 __all__ = ["SERVICE", "Answers", "Router", "UnknownMethods"]
 
@@ -92,10 +93,7 @@ class Router(grpc.GenericRpcHandler):
         if method.type == "unary":
             served = self.unary[method.path] = UnaryMethod(scope, name, metrics, request_type)
 
-            def unary(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-                return UnaryRun(served, served.arrived(details.invocation_metadata))
-
-            return unary
+            return lambda details: GrpcioCall(served, details)
 
         def arrived(details: grpc.HandlerCallDetails) -> Call:
             return Call(scope, name, metrics, details.invocation_metadata)

@@ -9,6 +9,7 @@ from tokend_server.config import Address
 from tokend_server.metrics import Metrics
 from tokend_server.transport.companions import Companions
 from tokend_server.transport.fronts import listen
+from tokend_server.transport.grpcio_calls import GrpcioCalls
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
 from tokend_server.transport.threads import UnaryThreads
 
@@ -52,7 +53,7 @@ class GrpcServer:
         """
         self._threads = UnaryThreads(unary_threads)
         self._server = grpc.server(
-            self._threads,
+            GrpcioCalls(self._threads),
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),

@@ -1,19 +1,31 @@
-"""Unary calls and the server stream, as gRPC handlers."""
+"""Unary calls and the server stream: what is the same for every front, and the download's gRPC handler."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from tokend_server import logs
 from tokend_server.errors import TokenizerLoading
 from tokend_server.metrics import MethodMetrics
-from tokend_server.service.usage import Usage
 from tokend_server.transport.calls import Call, CallScope
-from tokend_server.transport.status import CODES
+from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
+from tokend_server.transport.threads import UnaryThreads
 
-__all__ = ["DownloadRun", "UnaryMethod", "UnaryRun", "loading"]
+if TYPE_CHECKING:
+    from tokend_server.service.usage import Usage
+
+__all__ = ["DownloadRun", "TakenCall", "UnaryMethod", "loading"]
+
+_log = logs.get("unary")
+
+_OK = grpc.StatusCode.OK.value[0]
+_INTERNAL = grpc.StatusCode.INTERNAL.value[0]
+# What is larger goes to the unary threads, so that nobody waits for it.
+_SMALL_BYTES = 2048
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -26,60 +38,111 @@ def loading(_given: object) -> NoReturn:
 class UnaryMethod(Generic[_Request]):
     """One unary method, whichever front takes its calls."""
 
-    __slots__ = ("_request_type", "_scope", "answer", "metrics", "name")
+    __slots__ = ("_allows_tokens", "_scope", "answer", "metrics", "name", "request_type")
 
     def __init__(
         self, scope: CallScope, name: str, metrics: MethodMetrics, request_type: type[_Request]
     ) -> None:
         self._scope = scope
-        self._request_type = request_type
         self.name = name
         self.metrics = metrics
+        self.request_type = request_type
         self.answer: Callable[[_Request], tuple[Message, Usage]] = loading
         """Set once, when there is a tokenizer."""
+        self._allows_tokens = hasattr(getattr(request_type(), "options", None), "allowed_special_tokens")
 
     def arrived(self, metadata: Sequence[tuple[str, str | bytes]]) -> Call:
         """Begin a call of this method."""
         return Call(self._scope, self.name, self.metrics, metadata)
 
-    def reply(self, call: Call, data: bytes) -> tuple[bytes, Usage]:
-        """Parse, answer and serialize; what it raises becomes the call's status.
+    def may_take_long(self, request: Any) -> bool:  # noqa: ANN401 (a message with fields of its own)
+        """Whether even a small request may need work of a second: an instance for tokens that it allows."""
+        return self._allows_tokens and bool(request.options.allowed_special_tokens)
+
+
+class TakenCall(ABC):
+    """A unary call that a front hands over: it is answered once, whatever happens.
+
+    A front says how an answer is sent and whether the caller is still there; everything between is here.
+    """
+
+    __slots__ = ("call", "method")
+
+    pushback = True
+    """Whether the front can send gRPC's own key for a pause before a retry."""
+
+    def __init__(self, method: UnaryMethod[Any], metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        self.method = method
+        self.call = method.arrived(metadata)
+
+    @abstractmethod
+    def begins(self) -> bool:
+        """Say that the work on it begins; False if the caller has left, so that it need not."""
+
+    @abstractmethod
+    def time_remaining(self) -> float | None:
+        """Return the seconds to the deadline, if there is one; 0 when it has passed."""
+
+    @abstractmethod
+    def respond(self, reply: bytes, trailer: Metadata) -> bool:
+        """Send the answer; False if the caller has left."""
+
+    @abstractmethod
+    def fail(self, code: int, message: str, trailer: Metadata) -> None:
+        """Send a status that is not OK, unless the caller has left."""
+
+    def take(self, data: bytes, threads: UnaryThreads) -> None:
+        """Answer at once what is small, and have the threads answer what is not; raises nothing.
 
         Args:
-            call: One that `arrived` made.
             data: The request on the wire.
-
-        Returns:
-            The answer on the wire, and what to count once the caller has it.
+            threads: Where work goes that others should not wait for.
         """
-        call.begin()
-        message, usage = self.answer(call.receive(self._request_type, data))
-        return call.reply(message), usage
+        if len(data) <= _SMALL_BYTES:
+            self._run(data, threads)
+        else:
+            threads.submit(self._run, data)
 
-
-class UnaryRun(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in its stubs alone
-    """One unary call on a thread of the unary pool; it is the call's handler, as gRPC asks for one, itself."""
-
-    request_streaming = False
-    response_streaming = False
-    # Bytes in, bytes out.
-    request_deserializer = None
-    response_serializer = None
-
-    def __init__(self, method: UnaryMethod[Any], call: Call) -> None:
-        self._method = method
-        self._call = call
-
-    def unary_unary(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        """Answer; an error becomes the call's status."""
-        call = self._call
+    def _run(self, data: bytes, threads: UnaryThreads | None = None) -> None:
+        """Parse and answer; with threads, a request that may take long is left to them."""
+        call, method = self.call, self.method
         try:
-            reply, usage = self._method.reply(call, data)
+            if not self.begins():
+                call.abandon(self)
+                return
+            call.begin()
+            request = call.receive(method.request_type, data)
+            if threads is not None and method.may_take_long(request):
+                threads.submit(self._answer, request)
+            else:
+                self._answer(request)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
-            _abort(call, context, error)
-        if call.succeed(context):
-            call.observe(usage)
-        return reply
+            self._refuse(error)
+
+    def _answer(self, request: Message) -> None:
+        call = self.call
+        try:
+            message, usage = self.method.answer(request)
+            if self.respond(call.reply(message), call.trailer()):
+                call.end(_OK)
+                call.observe(usage)
+            else:
+                call.abandon(self)
+        except BaseException as error:  # noqa: BLE001 (as above)
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        call = self.call
+        refused = call.refusal(error)
+        code = code_number(refused.reason)
+        try:
+            self.fail(
+                code, refused.message, (*error_trailer(refused, pushback=self.pushback), *call.trailer())
+            )
+        except Exception as unsent:  # noqa: BLE001 (without a status the caller would wait for ever)
+            _log.error("a status could not be sent", error=unsent, request_id=call.request_id)
+            self.fail(_INTERNAL, "the server failed on this request", ())
+        call.end(code)
 
 
 class DownloadRun(Generic[_Request]):

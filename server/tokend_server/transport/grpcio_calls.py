@@ -1,0 +1,142 @@
+"""Unary calls of the grpcio front, taken from gRPC's serving thread, and small ones answered there.
+
+grpcio's own way gives each call a thread before its message is there, which then waits for the message: two changes
+of thread that cost as much as everything else in an empty call (docs/adr/0013-calls-on-the-serving-thread.md). Here a
+call waits for its message without a thread. What is small is answered where the message comes in, what is not goes to
+the unary threads.
+
+This uses parts of `grpc._server` that grpcio does not promise, so `tokend[server]` names the series of grpcio that it
+was tested with.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without stubs
+from grpc._server import _possibly_finish_call, _send_status_from_server
+
+from tokend_server.transport.status import Metadata
+from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.unary import TakenCall, UnaryMethod
+
+__all__ = ["GrpcioCall", "GrpcioCalls"]
+
+# As grpc._server names what it waits for.
+_MESSAGE, _STATUS = "receive_message", "send_status_from_server"
+_OPEN, _CLOSED, _CANCELLED = "open", "closed", "cancelled"
+_NO_FLAGS = 0
+_OK, _UNIMPLEMENTED = 0, grpc.StatusCode.UNIMPLEMENTED.value[0]
+
+
+class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in its stubs alone
+    """One unary call; it is the call's handler, as gRPC asks for one, itself."""
+
+    __slots__ = ("_event", "_state")
+
+    request_streaming = False
+    response_streaming = False
+    # Bytes in, bytes out.
+    request_deserializer = None
+    response_serializer = None
+
+    def __init__(self, method: UnaryMethod[Any], details: grpc.HandlerCallDetails) -> None:
+        super().__init__(method, details.invocation_metadata)
+        self._event: Any = None
+        self._state: Any = None
+
+    def unary_unary(self, *_given: object) -> None:
+        """Stand for the call where gRPC submits it; nobody runs this."""
+        raise AssertionError("calls are answered by their messages")
+
+    def await_message(self, event: Any, state: Any, threads: UnaryThreads) -> None:  # noqa: ANN401 (untyped in grpcio)
+        """Ask gRPC for the message; on the serving thread, under the state's lock."""
+        self._event, self._state = event, state
+
+        def arrived(received: Any) -> tuple[Any, Any]:  # noqa: ANN401 (as above)
+            data = received.batch_operations[0].message()
+            if data is None:
+                self._refuse_without_message()
+            else:
+                self.take(data, threads)
+            with state.condition:
+                return _possibly_finish_call(state, _MESSAGE)
+
+        event.call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), arrived)
+        state.due.add(_MESSAGE)
+
+    def begins(self) -> bool:
+        """Look whether the caller is still there, and its time not over."""
+        return self._state.client != _CANCELLED and self.time_remaining() > 0
+
+    def time_remaining(self) -> float:
+        """Return the seconds to the deadline; infinite if there is none."""
+        return max(0.0, float(self._event.call_details.deadline) - time.time())
+
+    def respond(self, reply: bytes, trailer: Metadata) -> bool:
+        """Send initial metadata, message and status in one batch."""
+        return self._send(_OK, b"", trailer, cygrpc.SendMessageOperation(reply, _NO_FLAGS))
+
+    def fail(self, code: int, message: str, trailer: Metadata) -> None:
+        """Send a status alone."""
+        self._send(code, message.encode(), trailer)
+
+    def _send(self, code: int, details: bytes, trailer: Metadata, *more: object) -> bool:
+        state = self._state
+        with state.condition:
+            if state.client == _CANCELLED:
+                return False
+            self._event.call.start_server_batch(
+                (
+                    cygrpc.SendStatusFromServerOperation(trailer, code, details, _NO_FLAGS),
+                    cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),
+                    *more,
+                ),
+                _send_status_from_server(state, _STATUS),
+            )
+            state.statused = True
+            state.due.add(_STATUS)
+            return True
+
+    def _refuse_without_message(self) -> None:
+        """Answer a call that ended its side without a message, in gRPC's words."""
+        state = self._state
+        with state.condition:
+            if state.client == _OPEN:
+                state.client = _CLOSED
+        if state.client != _CANCELLED:
+            path = self._event.call_details.method.decode()
+            self.fail(_UNIMPLEMENTED, f'"{path}" requires exactly one request message.', ())
+            self.call.end(_UNIMPLEMENTED)
+
+
+class GrpcioCalls(ThreadPoolExecutor):
+    """Takes unary calls as gRPC submits them; gRPC accepts for that only a ThreadPoolExecutor."""
+
+    def __init__(self, threads: UnaryThreads) -> None:
+        """Begin without calls.
+
+        Args:
+            threads: What answers the calls that are not small.
+        """
+        super().__init__(max_workers=1)
+        self._unary_threads = threads
+        self._done: Future[Any] = Future()
+        self._done.set_result(None)
+
+    def submit(self, fn: Callable[..., object], /, *args: Any, **_kwargs: Any) -> "Future[Any]":  # noqa: ANN401 (as its base)
+        """Have a call wait for its message.
+
+        Args:
+            fn: How gRPC would run the call; not used.
+            args: What gRPC would run it with; the second to fourth are the event, the state and the handler.
+
+        Returns:
+            A future that is done already.
+        """
+        del fn
+        _, event, state, handler, *_ = args
+        handler.__self__.await_message(event, state, self._unary_threads)
+        return self._done

@@ -68,6 +68,8 @@ class App:
         self._share = share
         self.metrics = Metrics(methods_of(SERVICE), version=__version__) if share is None else share.metrics
         self.metrics.worker.become("starting")
+        self.metrics.max_streams.add(settings.max_streams)
+        self.metrics.unary_threads.add(settings.unary_threads)
         self._scope = CallScope(self._admission, self._limits)
         self._router = Router(self._scope, self.metrics, self._live)
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.

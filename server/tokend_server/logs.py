@@ -110,9 +110,10 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": message,
         }
-        # The four fixed keys win over a field of the same name, so that a line always has them. ASCII output keeps
-        # lone surrogates, line separators and every encoding of the terminal harmless.
-        return json.dumps({name: _plain(value) for name, value in fields.items()} | line, default=_kind_of)
+        # The four fixed keys come first, and win over a field of the same name, so that a line always has them. ASCII
+        # output keeps lone surrogates, line separators and every encoding of the terminal harmless.
+        plain = {name: _plain(value) for name, value in fields.items()}
+        return json.dumps(line | plain | line, default=_kind_of)
 
 
 class _TextFormatter(logging.Formatter):

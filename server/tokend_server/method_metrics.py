@@ -35,9 +35,9 @@ CODES = (
     "Internal", "Unavailable", "DataLoss", "Unauthenticated",
 )  # fmt: skip
 _UNKNOWN = CODES.index("Unknown")
-# Short texts take tens of microseconds, a batch of 48 MiB tens of seconds.
+# A short text takes ten to fifty microseconds, a batch of 48 MiB tens of seconds.
 _SECONDS = (
-    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0, 60.0,
 )  # fmt: skip
 # 1 to 16,777,216: a text of the default limit cannot have more tokens than bytes.
@@ -80,25 +80,34 @@ def methods_of(service: "ServiceDescriptor") -> tuple[Method, ...]:
 class Call:
     """One call from its arrival to its end; ending it twice counts once, so no gauge can drift."""
 
-    __slots__ = ("arrived_s", "ended", "method")
+    __slots__ = ("arrived_s", "begun_s", "ended", "method")
 
     def __init__(self, method: "MethodMetrics", arrived_s: float) -> None:
         self.method, self.arrived_s, self.ended = method, arrived_s, False
+        self.begun_s: float | None = None
 
     def begun(self) -> None:
         """Say that a thread has taken the call up: what passed since its arrival was waiting."""
         self.method.call_begun(self)
 
-    def handled(self, code: int) -> None:
-        """Say that the call has ended, with a gRPC status code (0 to 16); calls after the first do nothing."""
-        self.method.call_ended(self, code)
+    def handled(self, code: int) -> float | None:
+        """Say that the call has ended, with a gRPC status code (0 to 16); calls after the first do nothing.
+
+        Returns:
+            The seconds from its arrival; None if it had ended before.
+        """
+        return self.method.call_ended(self, code)
+
+    def age_s(self) -> float:
+        """Return the seconds since its arrival."""
+        return self.method.clock() - self.arrived_s
 
 
 class MethodMetrics:
     """What is counted of every method: the grpc_server_* series, and for our own service waiting, life and refusals."""
 
     def __init__(self, table: CellTable, method: Method, clock: Callable[[], float]) -> None:
-        self._cells, self._lock, self._clock = table.cells, table.lock, clock
+        self._cells, self._lock, self.clock = table.cells, table.lock, clock
         grpc = {"grpc_type": method.type, "grpc_service": method.service, "grpc_method": method.name}
         self._started = table.counter("grpc_server_started", "Calls that arrived.", grpc)
         self._received = table.counter("grpc_server_msg_received", "Messages received.", grpc)
@@ -115,7 +124,7 @@ class MethodMetrics:
             _SECONDS,
             grpc,
         )
-        self._live = self._queue = None
+        self._live = self._queue = self._work = None
         self._refusals: dict[str, int] = {}
         if method.service == SERVICE:
             own = {"method": method.name}
@@ -129,6 +138,13 @@ class MethodMetrics:
             self._queue = table.histogram(
                 "tokend_queue_seconds", "Time from a call's arrival until a thread took it up.", _SECONDS, own
             )
+            if method.type == "unary":
+                self._work = table.histogram(
+                    "tokend_work_seconds",
+                    "Time from a thread's taking a unary call up to its end.",
+                    _SECONDS,
+                    own,
+                )
             self._refusals = {
                 reason: table.counter(
                     "tokend_refusals",
@@ -145,26 +161,32 @@ class MethodMetrics:
             cells[self._started] += 1
             if self._live is not None:
                 cells[self._live] += 1
-        return Call(self, self._clock())
+        return Call(self, self.clock())
 
     def call_begun(self, call: Call) -> None:
         """Do the work of `Call.begun`."""
-        if self._queue is not None:
-            waited_s = self._clock() - call.arrived_s
+        call.begun_s = now_s = self.clock()
+        # The wait of a unary call is counted at its end, which takes the lock anyway; a stream may last for hours.
+        if self._queue is not None and self._work is None:
             with self._lock:
-                self._queue.observe(self._cells, waited_s)
+                self._queue.observe(self._cells, now_s - call.arrived_s)
 
-    def call_ended(self, call: Call, code: int) -> None:
+    def call_ended(self, call: Call, code: int) -> float | None:
         """Do the work of `Call.handled`."""
-        duration_s = self._clock() - call.arrived_s
+        now_s = self.clock()
+        duration_s = now_s - call.arrived_s
         with self._lock:
             if call.ended:
-                return
+                return None
             call.ended = True
             self._cells[self._handled[code if 0 <= code < len(CODES) else _UNKNOWN]] += 1
             self._handling.observe(self._cells, duration_s)
             if self._live is not None:
                 self._cells[self._live] -= 1
+            if self._work is not None and self._queue is not None and call.begun_s is not None:
+                self._queue.observe(self._cells, call.begun_s - call.arrived_s)
+                self._work.observe(self._cells, now_s - call.begun_s)
+        return duration_s
 
     def received(self, n_messages: int = 1) -> None:
         """Count messages that the caller sent."""
@@ -227,7 +249,7 @@ class WorkMetrics(MethodMetrics):
         )
         self._text_bytes = table.counter("tokend_text_bytes", "UTF-8 bytes of those texts.", own)
         self._characters = table.counter("tokend_characters", "Code points of those texts.", own)
-        self._special_text = self._unknown_ids = self._message = None
+        self._special_text = self._unknown_ids = self._replacements = self._message = None
         if method.name in _ENCODING:
             self._special_text = table.counter(
                 "tokend_special_text", "Control-token strings found in a text and kept as text.", own
@@ -235,6 +257,9 @@ class WorkMetrics(MethodMetrics):
         else:
             self._unknown_ids = table.counter(
                 "tokend_unknown_ids", "Unknown ids that were skipped or replaced.", own
+            )
+            self._replacements = table.counter(
+                "tokend_replacement_characters", "U+FFFD in the texts made: bytes that were no UTF-8.", own
             )
         if method.type == "bidi_stream":
             self._message = table.histogram(
@@ -285,6 +310,12 @@ class WorkMetrics(MethodMetrics):
         if n and self._unknown_ids is not None:
             with self._lock:
                 self._cells[self._unknown_ids] += n
+
+    def sent_replacement_characters(self, n: int) -> None:
+        """Count U+FFFD in the text that a decoding method made."""
+        if n and self._replacements is not None:
+            with self._lock:
+                self._cells[self._replacements] += n
 
     def message_took(self, duration_s: float) -> None:
         """Count the time that one message of a stream took, from taking it to having its answer."""

@@ -130,6 +130,13 @@ class Metrics:
         self.live_sequences = Tally(
             table, table.gauge("tokend_live_sequences", "Open sequences of all StreamDecodes.")
         )
+        self.max_streams = Tally(
+            table,
+            table.gauge("tokend_max_streams", "Most streams that may be open: the setting max_streams."),
+        )
+        self.unary_threads = Tally(
+            table, table.gauge("tokend_unary_threads", "Threads for unary calls: the setting unary_threads.")
+        )
         self.native_stderr_lines = Tally(
             table,
             table.counter(

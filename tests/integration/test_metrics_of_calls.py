@@ -124,6 +124,39 @@ def test_a_sequence_is_a_request_when_it_ends_and_its_totals_move_before(wire: W
     assert moved.by("tokend_message_seconds_count", method="StreamDecode") == 5
 
 
+def test_replacement_characters_are_counted_while_a_stream_runs(wire: Wire, moved: Moved):
+    stream = wire.stream("StreamDecode")
+    stream.ask(one_sequence(b"\xff\xfe ok"))
+    assert moved.by("tokend_replacement_characters_total", method="StreamDecode") == 2
+    stream.ask(one_sequence(b"\xe2\x82"))
+    assert moved.by("tokend_replacement_characters_total", method="StreamDecode") == 2
+    # What is held at half-close is cut off for good.
+    stream.rest()
+    assert moved.by("tokend_replacement_characters_total", method="StreamDecode") == 3
+    wire.stub.Decode(pb.DecodeRequest(ids=list(b"caf\xe9")))
+    assert moved.by("tokend_replacement_characters_total", method="Decode") == 1
+    wire.stub.Decode(pb.DecodeRequest(ids=list("café".encode())))
+    assert moved.by("tokend_replacement_characters_total", method="Decode") == 1
+
+
+def test_what_a_unary_call_waited_and_worked_is_what_it_took(wire: Wire, moved: Moved):
+    unary = {"grpc_type": "unary", "grpc_service": "tokend.v1.TokenizerService", "grpc_method": "Encode"}
+    for _ in range(20):
+        wire.stub.Encode(pb.EncodeRequest(text="short"))
+    refused(wire.stub.Encode, pb.EncodeRequest(options=encode_options(offsets=99)))
+    assert moved.by("tokend_work_seconds_count", method="Encode") == 21
+    assert moved.by("tokend_queue_seconds_count", method="Encode") == 21
+    parts_s = [moved.by(f"tokend_{part}_seconds_sum", method="Encode") for part in ("queue", "work")]
+    assert sum(parts_s) == pytest.approx(moved.by("grpc_server_handling_seconds_sum", **unary))
+    assert min(parts_s) > 0
+
+
+def test_the_limits_that_fill_up_are_told_beside_what_fills_them(server_for):
+    server: RunningServer = server_for(byte_level_bpe(), "--max-streams", "7", "--unary-threads", "3")
+    assert server.metric("tokend_max_streams") == 7
+    assert server.metric("tokend_unary_threads") == 3
+
+
 def test_a_refused_call_counts_as_refused_and_in_no_number_of_tokens(wire: Wire, moved: Moved):
     refused(wire.stub.Decode, pb.DecodeRequest(ids=[97, 9999]))
     assert moved.by("tokend_refusals_total", method="Decode", reason="UNKNOWN_TOKEN_ID") == 1

@@ -127,6 +127,7 @@ def test_a_unary_call_moves_the_names_that_dashboards_know(metrics, clock):
     assert value(metrics, "grpc_server_handled_total", **labels, grpc_code="OK") == 1
     assert value(metrics, "grpc_server_handling_seconds_sum", **labels) == pytest.approx(0.32)
     assert value(metrics, "tokend_queue_seconds_sum", method="Encode") == pytest.approx(0.02)
+    assert value(metrics, "tokend_work_seconds_sum", method="Encode") == pytest.approx(0.3)
     assert value(metrics, "tokend_in_flight_calls", method="Encode") == 0
     assert value(metrics, "tokend_request_tokens_count", method="Encode") == 1
     assert value(metrics, "tokend_request_tokens_sum", method="Encode") == 5

@@ -23,6 +23,8 @@ class Usage:
     """Control-token strings that were found in texts and kept as text."""
     unknown_ids: int = 0
     """Unknown ids that were skipped or replaced."""
+    replacement_characters: int = 0
+    """U+FFFD in the texts that were made of ids."""
 
     @classmethod
     def of_texts(
@@ -34,6 +36,7 @@ class Usage:
         text_bytes: int | None = None,
         special_texts: int = 0,
         unknown_ids: int = 0,
+        replacement_characters: int = 0,
     ) -> "Usage":
         """Measure texts; `text_bytes` may be given where it is known already."""
         every = [*texts, *pairs] if pairs else texts
@@ -44,4 +47,5 @@ class Usage:
             characters=sum(map(len, every)),
             special_texts=special_texts,
             unknown_ids=unknown_ids,
+            replacement_characters=replacement_characters,
         )

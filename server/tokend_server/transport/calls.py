@@ -26,6 +26,9 @@ __all__ = ["Call", "CallScope", "RequestIds", "parse"]
 REQUEST_ID_KEY = "tokend-request-id"
 FINGERPRINT_KEY = "tokend-fingerprint"
 
+_CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+# Of an error's metadata only these numbers are logged: the rest may quote names that a caller chose.
+_LOGGED_FACTS = ("index", "size", "limit")
 _OK = grpc.StatusCode.OK.value[0]
 _CANCELLED = grpc.StatusCode.CANCELLED.value[0]
 _DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
@@ -108,7 +111,17 @@ class Call:
     a thread without a word; then nobody ends this object, and its going counts the call as cancelled.
     """
 
-    __slots__ = ("_scope", "_state_at_arrival", "_tally", "caller", "method_name", "metrics", "request_id")
+    __slots__ = (
+        "_scope",
+        "_state_at_arrival",
+        "_tally",
+        "caller",
+        "method_name",
+        "metrics",
+        "n_texts",
+        "n_tokens",
+        "request_id",
+    )
 
     def __init__(
         self,
@@ -125,10 +138,12 @@ class Call:
         self.caller = ANONYMOUS
         """Who makes the call, by the name of its token."""
         self.request_id = scope.request_ids.of(metadata)
+        self.n_tokens = self.n_texts = 0
+        """What the call has moved so far."""
 
     def __del__(self) -> None:
         if not self._tally.ended:
-            self._tally.handled(_CANCELLED)
+            self.end(_CANCELLED)
 
     def begin(self) -> None:
         """Say that a thread has taken the call up, and let it in.
@@ -161,6 +176,8 @@ class Call:
 
     def observe(self, usage: Usage) -> None:
         """Count a request that was answered in full."""
+        self.n_tokens += usage.n_tokens
+        self.n_texts += usage.n_texts
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.answered(
                 usage.n_tokens,
@@ -171,9 +188,12 @@ class Call:
             )
             self.metrics.kept_special_text(usage.special_texts)
             self.metrics.met_unknown_ids(usage.unknown_ids)
+            self.metrics.sent_replacement_characters(usage.replacement_characters)
 
     def moved(self, usage: Usage) -> None:
         """Count what one message of a StreamDecode moved; its sequences are counted when they end."""
+        self.n_tokens += usage.n_tokens
+        self.n_texts += usage.n_texts
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.moved(
                 usage.n_tokens,
@@ -183,20 +203,20 @@ class Call:
                 caller=self.caller,
             )
             self.metrics.met_unknown_ids(usage.unknown_ids)
+            self.metrics.sent_replacement_characters(usage.replacement_characters)
 
     def sequence_ended(self, n_tokens: int) -> None:
         """Count a sequence of a StreamDecode that ended well."""
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.sequence_ended(n_tokens, caller=self.caller)
 
-    def succeed(self, context: _Context) -> bool:
-        """End the call well, unless the caller has left meanwhile; tells which."""
+    def succeed(self, context: _Context) -> None:
+        """End the call well, unless the caller has left meanwhile."""
         context.set_trailing_metadata(self.trailer())
         if context.is_active():
             self.end(_OK)
-            return True
-        self.abandon(context)
-        return False
+        else:
+            self.abandon(context)
 
     def abandon(self, context: _Deadline) -> None:
         """End a call whose caller has left: its deadline has passed, or it cancelled."""
@@ -212,7 +232,8 @@ class Call:
             fields: More fields for the log line.
         """
         refused = error if isinstance(error, RequestError) else InternalFault()
-        fields = {"method": self.method_name, "request_id": self.request_id, **fields}
+        facts = {name: int(refused.metadata[name]) for name in _LOGGED_FACTS if name in refused.metadata}
+        fields = {**self._log_fields(code_number(refused.reason), self._tally.age_s()), **fields, **facts}
         if isinstance(refused, InternalFault):
             refused.metadata["request_id"] = self.request_id
             _log.error("a call failed", error=error.__cause__ or error, reason=refused.reason, **fields)
@@ -238,6 +259,17 @@ class Call:
 
     def end(self, code: int) -> None:
         """Count the call's end, with a gRPC status code; only the first time counts."""
-        self._tally.handled(code)
-        if _log.is_debug():
-            _log.debug("handled", method=self.method_name, code=code, request_id=self.request_id)
+        duration_s = self._tally.handled(code)
+        if duration_s is not None and _log.is_debug():
+            _log.debug("handled", **self._log_fields(code, duration_s))
+
+    def _log_fields(self, code: int, duration_s: float) -> dict[str, logs.Field]:
+        return {
+            "method": self.method_name,
+            "caller": self.caller,
+            "code": _CODE_NAMES[code],
+            "duration_s": round(duration_s, 6),
+            "n_tokens": self.n_tokens,
+            "n_texts": self.n_texts,
+            "request_id": self.request_id,
+        }

@@ -13,6 +13,9 @@ from tokend_server.transport.status import error_message
 
 __all__ = ["DecodeMethods"]
 
+# What stands for bytes that are no UTF-8.
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
 _END_REASONS = {
     EndReason.END: types_pb2.END_REASON_END,
     EndReason.STOP: types_pb2.END_REASON_STOP,
@@ -84,12 +87,13 @@ class StreamDecodeSession:
     def _response(self, outputs: list[SequenceOutput]) -> pb.StreamDecodeResponse:
         response = pb.StreamDecodeResponse(fingerprint=self._fingerprint_to_say)
         self._fingerprint_to_say = ""
-        n_tokens = n_bytes = n_characters = n_ended = n_unknown = 0
+        n_tokens = n_bytes = n_characters = n_ended = n_unknown = n_replaced = 0
         for output in outputs:
             self._add(response, output)
             n_tokens += output.tokens
             n_bytes += len(output.text) if output.text.isascii() else len(output.text.encode())
             n_characters += len(output.text)
+            n_replaced += output.text.count(_REPLACEMENT)
             n_unknown += output.unknown_id_count
             n_ended += output.ended_now and output.error is None
         self._call.moved(
@@ -99,6 +103,7 @@ class StreamDecodeSession:
                 text_bytes=n_bytes,
                 characters=n_characters,
                 unknown_ids=n_unknown,
+                replacement_characters=n_replaced,
             )
         )
         self._count_live(self._stream.n_open)
@@ -162,4 +167,5 @@ def _usage(decoded: list[Decoded]) -> Usage:
         [each.text for each in decoded],
         n_tokens=sum([each.n_tokens for each in decoded]),
         unknown_ids=sum([each.unknown_id_count for each in decoded]),
+        replacement_characters=sum([each.text.count(_REPLACEMENT) for each in decoded]),
     )

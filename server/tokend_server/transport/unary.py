@@ -124,8 +124,8 @@ class TakenCall(ABC):
         try:
             message, usage = self.method.answer(request)
             if self.respond(call.reply(message), call.trailer()):
-                call.end(_OK)
                 call.observe(usage)
+                call.end(_OK)
             else:
                 call.abandon(self)
         except BaseException as error:  # noqa: BLE001 (as above)

@@ -81,7 +81,7 @@ class Settings:
     max_stop_strings: int = setting(64, count(1, 4096), "most stop strings of one sequence")
     max_stop_bytes: int = setting(1024, size(1, 1 << 20), "longest stop string, in UTF-8 bytes")
     workers: int = setting(1, count_or_auto(1, 1024), "processes that serve, all on the same port; auto: one for each usable core")
-    unary_threads: int = setting(64, count(1, 1024), "threads that handle unary calls")
+    unary_threads: int = setting(64, count(1, 1024), "most threads for unary calls above 2 KiB")
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least severe log records to write")
     log_format: str = setting("text", choice("text", "json"), "form of the log on stderr, one line a record")

@@ -9,7 +9,7 @@ from tokend_server.errors import InvalidOption
 from tokend_server.service.encode import EncodedPack, EncodeService
 from tokend_server.service.usage import Usage
 from tokend_server.transport.calls import Call
-from tokend_server.transport.options import EncodeOptionsReader, is_packed
+from tokend_server.transport.options import EncodeOptionsReader
 from tokend_server.transport.status import error_message
 
 __all__ = ["EncodeMethods"]
@@ -25,31 +25,29 @@ class EncodeMethods:
 
     def encode(self, request: pb.EncodeRequest) -> tuple[pb.EncodeResponse, Usage]:
         """Answer Encode."""
-        options = self._options.read(request.options)
-        packed = is_packed(request.options)
+        asked = self._options.read(request.options)
         batch = self._service.encode(
             [request.text],
             [request.pair] if request.HasField("pair") else None,
-            options,
-            expected_fingerprint=request.options.expected_fingerprint,
+            asked.encode,
+            expected_fingerprint=asked.expected_fingerprint,
             single=True,
         )
         response = pb.EncodeResponse(fingerprint=self._fingerprint)
-        _fill(response.encoding, batch.encodings[0], options, packed=packed)
+        _fill(response.encoding, batch.encodings[0], asked.encode, packed=asked.packed)
         return response, batch.usage
 
     def batch_encode(
         self, request: pb.BatchEncodeRequest | pb.StreamEncodeRequest
     ) -> tuple[pb.BatchEncodeResponse, Usage]:
         """Answer BatchEncode, or one batch of a StreamEncode."""
-        options = self._options.read(request.options)
-        packed = is_packed(request.options)
+        asked = self._options.read(request.options)
+        options, packed, fingerprint = asked.encode, asked.packed, asked.expected_fingerprint
         if packed and (options.offsets is not OffsetUnit.NONE or options.include_tokens):
             field = "include_tokens" if options.include_tokens else "offsets"
             raise InvalidOption(field, "set", "packed ids come without it in a batch; ask for id_format LIST")
         # Read once: each look at a text in the message makes a new string.
         texts, pairs = list(request.texts), list(request.pairs) or None
-        fingerprint = request.options.expected_fingerprint
         response = pb.BatchEncodeResponse(fingerprint=self._fingerprint)
         if packed:
             encoded_pack = self._service.encode_packed(
@@ -64,7 +62,8 @@ class EncodeMethods:
 
     def count_tokens(self, request: pb.CountTokensRequest) -> tuple[pb.CountTokensResponse, Usage]:
         """Answer CountTokens."""
-        options = self._options.read(request.options)
+        asked = self._options.read(request.options)
+        options = asked.encode
         if options.offsets is not OffsetUnit.NONE or options.include_tokens:
             field = "include_tokens" if options.include_tokens else "offsets"
             raise InvalidOption(field, "set", "counts come alone; ask Encode or BatchEncode for it")
@@ -72,7 +71,7 @@ class EncodeMethods:
             list(request.texts),
             options,
             stop_after=request.stop_after,
-            expected_fingerprint=request.options.expected_fingerprint,
+            expected_fingerprint=asked.expected_fingerprint,
         )
         response = pb.CountTokensResponse(
             counts=counted.counts, total=counted.total, stopped=counted.stopped, fingerprint=self._fingerprint

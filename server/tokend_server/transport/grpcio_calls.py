@@ -26,7 +26,7 @@ __all__ = ["GrpcioCall", "GrpcioCalls"]
 
 # As grpc._server names what it waits for.
 _MESSAGE, _STATUS = "receive_message", "send_status_from_server"
-_OPEN, _CLOSED, _CANCELLED = "open", "closed", "cancelled"
+_CANCELLED = "cancelled"
 _NO_FLAGS = 0
 _OK, _UNIMPLEMENTED = 0, grpc.StatusCode.UNIMPLEMENTED.value[0]
 
@@ -101,14 +101,17 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
             return True
 
     def _refuse_without_message(self) -> None:
-        """Answer a call that ended its side without a message, in gRPC's words."""
+        """Answer a call that ended its side without a message, in gRPC's words, unless it was cancelled."""
         state = self._state
-        with state.condition:
-            if state.client == _OPEN:
-                state.client = _CLOSED
-        if state.client != _CANCELLED:
-            path = self._event.call_details.method.decode()
-            self.fail(_UNIMPLEMENTED, f'"{path}" requires exactly one request message.', ())
+        path = self._event.call_details.method.decode()
+        self.fail(_UNIMPLEMENTED, f'"{path}" requires exactly one request message.', ())
+        # Which of the two it was may show only at the call's end.
+        state.callbacks.append(self._count_without_message)
+
+    def _count_without_message(self) -> None:
+        if self._state.client == _CANCELLED:
+            self.call.abandon(self)
+        else:
             self.call.end(_UNIMPLEMENTED)
 
 

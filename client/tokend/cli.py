@@ -1,4 +1,4 @@
-"""The command `tokend`: hands `serve` and `verify` over to the server, runs everything else as a client.
+"""The command `tokend`: hands `serve`, `verify` and `new-token` over to the server, runs everything else as a client.
 
 Exit codes: 0 done; 1 the server or the call failed; 2 usage or bad input; 130 Ctrl-C; 141 nobody reads the output.
 """
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] in (["serve"], ["verify"]):
+    if arguments[:1] in (["serve"], ["verify"], ["new-token"]):
         _become_server(arguments)
     if not arguments:
         sys.stderr.write(build_parser().format_help())

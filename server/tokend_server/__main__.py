@@ -1,14 +1,14 @@
-"""`python -m tokend_server serve` and `verify`: read the settings, serve until a signal, exit with a code that says how."""
+"""`python -m tokend_server serve`, `verify` and `new-token`: read the settings, serve until a signal, exit with a code that says how."""
 
 import os
 import sys
 from collections.abc import Sequence
 
-from tokend_server import logs, verify_command
+from tokend_server import logs, new_token_command, verify_command
 from tokend_server.app import App
 from tokend_server.config import ConfigError, Settings, load, print_config
 from tokend_server.cores import usable_cores
-from tokend_server.errors import TokenizerFileError
+from tokend_server.errors import CredentialsError, TokenizerFileError
 from tokend_server.fleet import Fleet
 from tokend_server.stop_signals import StopSignals
 from tokend_server.supervisor import StartFailed
@@ -21,19 +21,21 @@ _EXIT_NOT_STARTED = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the server, or verify a file.
+    """Run the server, verify a file, or make a token.
 
     Args:
-        argv: `serve` and its flags, or `verify` and a file; None: the process's own.
+        argv: `serve` and its flags, `verify` and a file, or `new-token` and a name; None: the process's own.
 
     Returns:
-        Of `verify`: see there. Of `serve`: 0 after a drain, 1 if a worker had to be killed at its end, 2 if it could not start.
+        Of `verify` and `new-token`: see there. Of `serve`: 0 after a drain, 1 if a worker had to be killed at its end, 2 if it could not start.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["verify"]:
         return verify_command.main(arguments[1:])
+    if arguments[:1] == ["new-token"]:
+        return new_token_command.main(arguments[1:])
     if arguments[:1] != ["serve"]:
-        return _fail("usage: python -m tokend_server serve [--help], or verify FILE")
+        return _fail("usage: python -m tokend_server serve [--help], verify FILE, or new-token NAME")
     try:
         loaded = load(arguments[1:], os.environ)
     except ConfigError as error:
@@ -50,8 +52,8 @@ def _serve(settings: Settings) -> int:
     stop = StopSignals()
     try:
         app = App(settings)
-    except OSError as error:
-        return _fail(error.strerror or str(error))
+    except (OSError, CredentialsError) as error:
+        return _fail(_line_of(error))
     try:
         ready_line = app.start()
     except TokenizerFileError as error:
@@ -67,8 +69,8 @@ def _serve(settings: Settings) -> int:
 def _serve_by_workers(settings: Settings, n_workers: int) -> int:
     try:
         fleet = Fleet(settings, n_workers, StopSignals(watch_children=True))
-    except OSError as error:
-        return _fail(error.strerror or str(error))
+    except (OSError, CredentialsError) as error:
+        return _fail(_line_of(error))
     try:
         ready_line = fleet.start()
     except (TokenizerFileError, StartFailed, OSError) as error:
@@ -78,6 +80,10 @@ def _serve_by_workers(settings: Settings, n_workers: int) -> int:
         _say(ready_line)
         fleet.watch()
     return _EXIT_STOPPED if fleet.stop() else _EXIT_CUT_OFF
+
+
+def _line_of(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _say(ready_line: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tokend._version import __version__
 from tokend_server import logs
 from tokend_server.config import Address, Settings
+from tokend_server.credentials import Credentials, CredentialsInForce, caller_names, read_credentials
 from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.loading import Served, load_served
@@ -42,6 +43,7 @@ class Share:
     metrics: Metrics
     """On a row of this worker's own."""
     served: Served
+    credentials: Credentials
 
 
 class App:
@@ -60,13 +62,19 @@ class App:
 
         Raises:
             OSError: A port cannot be bound; the message names it and the setting.
+            CredentialsError: A file of tokens or certificates cannot be used.
         """
         self._settings = settings
+        credentials = read_credentials(settings) if share is None else share.credentials
         self._limits = _limits(settings)
         self._admission = Admission(max_streams=settings.max_streams)
         self._live = LiveStreams()
         self._share = share
-        self.metrics = Metrics(methods_of(SERVICE), version=__version__) if share is None else share.metrics
+        self.metrics = (
+            Metrics(methods_of(SERVICE), version=__version__, callers=caller_names(settings))
+            if share is None
+            else share.metrics
+        )
         self.metrics.worker.become("starting")
         self.metrics.max_streams.add(settings.max_streams)
         self.metrics.unary_threads.add(settings.unary_threads)
@@ -78,6 +86,7 @@ class App:
             self._grpc = GrpcServer(
                 settings.listen if share is None else share.address,
                 self._router,
+                self._scope,
                 self.metrics,
                 front=settings.front,
                 unary_threads=settings.unary_threads,
@@ -92,6 +101,8 @@ class App:
         except OSError:
             self._stderr_guard.close()
             raise
+        self._credentials: CredentialsInForce = credentials.begin(self.metrics)
+        self._scope.access = self._credentials.access
         self._served: Served | None = None
         self._stopped = threading.Lock()
 
@@ -156,6 +167,7 @@ class App:
             _log.info("draining", grace_s=grace_s)
             self._live.drain(grace_s)
         self._grpc.stop(max(1.0, deadline_s - time.monotonic()))
+        self._credentials.end()
         if self._served is not None:
             self._served.end()
         if self._ops is not None:

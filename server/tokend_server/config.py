@@ -64,6 +64,7 @@ class Settings:
     tokenizer: Path | None = setting(None, PATH, "the tokenizer.json to serve; unset: the embedded default")  # noqa: RUF009 (None)
     listen: Address = setting(Address(host="127.0.0.1", port=50051), ADDRESS, "where gRPC listens; port 0 takes a free one")  # noqa: RUF009 (frozen)
     ops_listen: Address = setting(Address(host="127.0.0.1", port=9464), ADDRESS, "where /metrics, /healthz and /readyz listen; port 0 takes a free one")  # noqa: RUF009 (frozen)
+    auth_tokens_file: Path | None = setting(None, PATH, "file of bearer tokens; every call but health then needs one (tokend new-token)")  # noqa: RUF009 (None)
     allow_port_sharing: bool = setting(False, BOOLEAN, "let another server listen on the same gRPC port (SO_REUSEPORT)")
     front: str = setting("grpcio", choice("grpcio", "native"), "what takes gRPC's connections; native needs the extra tokend[native]")
     control_tokens: tuple[str, ...] = setting((), texts("TOKEN"), "more added tokens that TEXT keeps as text and REJECT refuses: names, or /pattern/")

@@ -8,10 +8,12 @@ import re
 from enum import StrEnum
 
 __all__ = [
+    "CredentialsError",
     "InternalFault",
     "InvalidOption",
     "LimitExceeded",
     "MalformedMessage",
+    "PermissionDenied",
     "Reason",
     "RequestError",
     "ServerOverloaded",
@@ -20,6 +22,7 @@ __all__ = [
     "TokenizerFileError",
     "TokenizerLoading",
     "TokenizerMismatch",
+    "Unauthenticated",
     "UnknownTokenId",
 ]
 
@@ -47,6 +50,10 @@ class Reason(StrEnum):
 
 class TokenizerFileError(Exception):
     """A tokenizer file that cannot be served; the start ends with exit code 2 and this one line."""
+
+
+class CredentialsError(Exception):
+    """Files of tokens or certificates that cannot be used. At the start it ends with exit code 2 and this one line."""
 
 
 class RequestError(Exception):
@@ -124,6 +131,20 @@ class TokenizerMismatch(RequestError):
             expected=expected if re.fullmatch("[0-9a-f]{64}", expected) else None,
             served=served,
         )
+
+
+class Unauthenticated(RequestError):
+    """The call shows no token that is known here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.UNAUTHENTICATED, message)
+
+
+class PermissionDenied(RequestError):
+    """The caller is known, and its token is not for this call."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.PERMISSION_DENIED, message)
 
 
 class ServerOverloaded(RequestError):

@@ -15,6 +15,8 @@ from tokend._version import __version__
 from tokend_server import logs
 from tokend_server.app import App, Share, announce, ready_line
 from tokend_server.config import Settings
+from tokend_server.credentials import caller_names, read_credentials
+from tokend_server.errors import CredentialsError
 from tokend_server.loading import Served, load_served
 from tokend_server.metric_rows import SharedRows
 from tokend_server.metrics import Metrics, methods_of
@@ -45,11 +47,14 @@ class Fleet:
 
         Raises:
             OSError: A port cannot be had; the message names it and the setting.
+            CredentialsError: A file of tokens or certificates cannot be used.
         """
         self._settings = settings
+        self._credentials = read_credentials(settings)
+        self._callers = caller_names(settings)
         self._n_workers = n_workers
         # A row for each worker, and one for this process.
-        n_cells = Metrics(methods_of(SERVICE), version=__version__).n_cells
+        n_cells = Metrics(methods_of(SERVICE), version=__version__, callers=self._callers).n_cells
         self._rows = SharedRows(n_workers + 1, n_cells)
         self._processes = ProcessTable(workers=range(n_workers), n_others=2)
         self._ops_place, own_place = n_workers, n_workers + 1
@@ -109,7 +114,16 @@ class Fleet:
     def _work(self, n: int, served: Served, context: ChildContext) -> None:
         """Be a worker. Its ports are its own; those of the parent are closed here, and stay open there."""
         self._ops.stop()
-        share = Share(address=self._port.address, metrics=self._metrics_on(n), served=served)
+        try:
+            self._credentials.refresh()
+        except CredentialsError as error:
+            raise OSError(0, str(error)) from None
+        share = Share(
+            address=self._port.address,
+            metrics=self._metrics_on(n),
+            served=served,
+            credentials=self._credentials,
+        )
         app = App(self._settings, share)
         self._port.close()
         app.start()
@@ -128,7 +142,11 @@ class Fleet:
 
     def _metrics_on(self, row: int) -> Metrics:
         return Metrics(
-            methods_of(SERVICE), version=__version__, row=self._rows.row(row), processes=self._processes
+            methods_of(SERVICE),
+            version=__version__,
+            row=self._rows.row(row),
+            processes=self._processes,
+            callers=self._callers,
         )
 
     def _why_not_ready(self) -> str | None:

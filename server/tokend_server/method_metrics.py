@@ -1,10 +1,11 @@
 """What is counted of one method of a served gRPC service: its calls, and what they tokenized."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokend_server.caller_names import ANONYMOUS, CallerNames
+from tokend_server.caller_metrics import CallerLabel, CallerMetrics
+from tokend_server.caller_names import ANONYMOUS
 from tokend_server.errors import Reason
 from tokend_server.metric_cells import CellTable
 
@@ -16,7 +17,7 @@ __all__ = [
     "SERVICE",
     "WORK_METHODS",
     "Call",
-    "CallerLabel",
+    "CallerMetrics",
     "Method",
     "MethodMetrics",
     "WorkMetrics",
@@ -90,13 +91,13 @@ class Call:
         """Say that a thread has taken the call up: what passed since its arrival was waiting."""
         self.method.call_begun(self)
 
-    def handled(self, code: int) -> float | None:
+    def handled(self, code: int, caller: str = ANONYMOUS) -> float | None:
         """Say that the call has ended, with a gRPC status code (0 to 16); calls after the first do nothing.
 
         Returns:
             The seconds from its arrival; None if it had ended before.
         """
-        return self.method.call_ended(self, code)
+        return self.method.call_ended(self, code, caller)
 
     def age_s(self) -> float:
         """Return the seconds since its arrival."""
@@ -106,7 +107,14 @@ class Call:
 class MethodMetrics:
     """What is counted of every method: the grpc_server_* series, and for our own service waiting, life and refusals."""
 
-    def __init__(self, table: CellTable, method: Method, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: CellTable,
+        method: Method,
+        clock: Callable[[], float],
+        callers: CallerMetrics | None = None,
+    ) -> None:
+        self._callers = callers if method.service == SERVICE else None
         self._cells, self._lock, self.clock = table.cells, table.lock, clock
         grpc = {"grpc_type": method.type, "grpc_service": method.service, "grpc_method": method.name}
         self._started = table.counter("grpc_server_started", "Calls that arrived.", grpc)
@@ -171,15 +179,18 @@ class MethodMetrics:
             with self._lock:
                 self._queue.observe(self._cells, now_s - call.arrived_s)
 
-    def call_ended(self, call: Call, code: int) -> float | None:
+    def call_ended(self, call: Call, code: int, caller: str = ANONYMOUS) -> float | None:
         """Do the work of `Call.handled`."""
+        code = code if 0 <= code < len(CODES) else _UNKNOWN
         now_s = self.clock()
         duration_s = now_s - call.arrived_s
         with self._lock:
             if call.ended:
                 return None
             call.ended = True
-            self._cells[self._handled[code if 0 <= code < len(CODES) else _UNKNOWN]] += 1
+            self._cells[self._handled[code]] += 1
+            if self._callers is not None:
+                self._cells[self._callers.cell(caller, code)] += 1
             self._handling.observe(self._cells, duration_s)
             if self._live is not None:
                 self._cells[self._live] -= 1
@@ -205,18 +216,6 @@ class MethodMetrics:
                 self._cells[self._refusals.get(reason, self._refusals[Reason.INTERNAL])] += 1
 
 
-class CallerLabel:
-    """The label `caller` of one place in the table of names; not shown while nobody has it."""
-
-    def __init__(self, names: CallerNames, place: int, labels: Mapping[str, str]) -> None:
-        self._names, self._place, self._labels = names, place, labels
-
-    def __call__(self) -> Mapping[str, str] | None:
-        """Return the labels as they are now; None: nobody has the place."""
-        name = self._names.name_at(self._place)
-        return None if name is None else {**self._labels, "caller": name}
-
-
 class WorkMetrics(MethodMetrics):
     """What is counted besides of a method that tokenizes: tokens and the text that they stand for.
 
@@ -225,12 +224,13 @@ class WorkMetrics(MethodMetrics):
     """
 
     def __init__(
-        self, table: CellTable, method: Method, clock: Callable[[], float], callers: CallerNames
+        self, table: CellTable, method: Method, clock: Callable[[], float], callers: CallerMetrics
     ) -> None:
-        super().__init__(table, method, clock)
+        super().__init__(table, method, clock, callers)
         own = {"method": method.name}
-        self._place_of = callers.place
-        by_caller = [CallerLabel(callers, place, own) for place in range(callers.n_places)]
+        names = callers.names
+        self._place_of = names.place
+        by_caller = [CallerLabel(names, place, own) for place in range(names.n_places)]
         self._request_tokens = tuple(
             table.histogram(
                 "tokend_request_tokens",

@@ -13,12 +13,15 @@ from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformColl
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from tokend_server.caller_names import ANONYMOUS, CallerNames
+from tokend_server.caller_names import ANONYMOUS, MOST_NAMES, CallerNames
 from tokend_server.engine_metrics import EngineMetrics
+from tokend_server.file_metrics import FileMetrics
 from tokend_server.method_metrics import (
+    CODES,
     SERVICE,
     WORK_METHODS,
     Call,
+    CallerMetrics,
     Method,
     MethodMetrics,
     WorkMetrics,
@@ -30,8 +33,10 @@ from tokend_server.process_metrics import ProcessCollector, ProcessTable
 
 __all__ = [
     "ANONYMOUS",
+    "MOST_NAMES",
     "Call",
     "CallerNames",
+    "FileMetrics",
     "Method",
     "MethodMetrics",
     "Metrics",
@@ -115,17 +120,19 @@ class Metrics:
         """
         self.registry = CollectorRegistry()
         self._row = row = row or LocalRow()
-        callers = callers or CallerNames()
+        self.callers = callers = callers or CallerNames()
+        """Who is counted apart."""
         self._table = table = CellTable(row)
         self._by_path: dict[str, MethodMetrics] = {}
         self._by_name: dict[str, WorkMetrics] = {}
+        by_caller = CallerMetrics(table, callers, CODES)
         for method in methods:
             if method.service == SERVICE and method.name in WORK_METHODS:
                 self._by_path[method.path] = self._by_name[method.name] = WorkMetrics(
-                    table, method, clock, callers
+                    table, method, clock, by_caller
                 )
             else:
-                self._by_path[method.path] = MethodMetrics(table, method, clock)
+                self._by_path[method.path] = MethodMetrics(table, method, clock, by_caller)
         self._other = MethodMetrics(table, Method(service=_OTHER, name=_OTHER, type="unary"), clock)
         self.live_sequences = Tally(
             table, table.gauge("tokend_live_sequences", "Open sequences of all StreamDecodes.")
@@ -144,6 +151,7 @@ class Metrics:
             ),
         )
         self.engine = EngineMetrics(table)
+        self.files = FileMetrics(table)
         self.worker = WorkerState(table)
         self.worker_restarts = Tally(
             table,

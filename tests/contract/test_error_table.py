@@ -1,7 +1,8 @@
 """Each ErrorReason that a running server can be made to give, as `grpcio-status` reads it.
 
 Not here: SHUTTING_DOWN and TOKENIZER_LOADING (tests/integration/test_shutdown.py), SERVER_OVERLOADED and
-TOO_MANY_SEQUENCES (test_stream_decode.py), UNAUTHENTICATED and PERMISSION_DENIED, which this version never sends.
+TOO_MANY_SEQUENCES (test_stream_decode.py), UNAUTHENTICATED and
+PERMISSION_DENIED (tests/integration/test_authentication.py).
 """
 
 import grpc

@@ -143,6 +143,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "verify", add_help=False, help="prove the fast engine on a tokenizer.json: tokend verify FILE"
     )
+    commands.add_parser(
+        "new-token", add_help=False, help="make a bearer token for a server: tokend new-token NAME"
+    )
     _add_encode(commands)
     _add_decode(commands)
     _add_stream_decode(commands)

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -19,7 +19,11 @@ from tokend_server.metrics import ANONYMOUS, MethodMetrics, WorkMetrics
 from tokend_server.service.admission import Admission
 from tokend_server.service.limits import Limits
 from tokend_server.service.usage import Usage
+from tokend_server.transport.permissions import PERMISSIONS, authorization_in
 from tokend_server.transport.status import Metadata, code_number, error_trailer, shorten
+
+if TYPE_CHECKING:
+    from tokend_server.service.access import Access, Entry
 
 __all__ = ["Call", "CallScope", "RequestIds", "parse"]
 
@@ -87,6 +91,8 @@ class CallScope:
         self.admission = admission
         self.limits = limits
         self.request_ids = RequestIds()
+        self.access: Access | None = None
+        """Who may call what; None: everybody everything."""
         self.fingerprint = ""
         """Of the served tokenizer; "" while it loads."""
 
@@ -112,6 +118,8 @@ class Call:
     """
 
     __slots__ = (
+        "_authorization",
+        "_entry",
         "_scope",
         "_state_at_arrival",
         "_tally",
@@ -135,6 +143,8 @@ class Call:
         self._tally = metrics.started()
         self.method_name = method_name
         self.metrics = metrics
+        self._authorization = None if scope.access is None else authorization_in(metadata)
+        self._entry: Entry | None = None
         self.caller = ANONYMOUS
         """Who makes the call, by the name of its token."""
         self.request_id = scope.request_ids.of(metadata)
@@ -149,14 +159,25 @@ class Call:
         """Say that a thread has taken the call up, and let it in.
 
         Raises:
-            RequestError: The server's state did not admit calls when this one arrived.
+            RequestError: The caller has no right to the call, or the server's state did not admit calls when it arrived.
         """
         self._tally.begun()
+        access = self._scope.access
+        if access is not None:
+            name = self.method_name
+            self._entry = entry = access.entry(self._authorization, name, PERMISSIONS[name])
+            self._authorization = None
+            try:
+                entry.check()
+            finally:
+                self.caller = entry.caller or ANONYMOUS
         self._scope.admission.check(self._state_at_arrival)
 
     def receive(self, message_type: type[_M], data: bytes) -> _M:
-        """Count and read one message of the caller; raises as `parse`."""
+        """Count and read one message of the caller; raises as `parse`, and where it has lost the right to the call."""
         self.metrics.received()
+        if self._entry is not None:
+            self._entry.check()
         return parse(message_type, data)
 
     def reply(self, message: Message) -> bytes:
@@ -259,7 +280,7 @@ class Call:
 
     def end(self, code: int) -> None:
         """Count the call's end, with a gRPC status code; only the first time counts."""
-        duration_s = self._tally.handled(code)
+        duration_s = self._tally.handled(code, self.caller)
         if duration_s is not None and _log.is_debug():
             _log.debug("handled", **self._log_fields(code, duration_s))
 

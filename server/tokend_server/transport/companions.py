@@ -10,9 +10,16 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from tokend_server import logs
+from tokend_server.errors import RequestError
+from tokend_server.transport.calls import CallScope
+from tokend_server.transport.permissions import PERMISSIONS, REFLECTION, authorization_in
+from tokend_server.transport.status import CODES, error_trailer
 from tokend_server.transport.streaming import StreamThreads
 
 __all__ = ["Companions"]
+
+_log = logs.get("transport")
 
 # A check costs microseconds; it must only never wait behind calls that tokenize.
 _HEALTH_THREADS = 2
@@ -21,12 +28,13 @@ _HEALTH_THREADS = 2
 class Companions:
     """`grpc.health.v1` and reflection on one server, each on threads of its own."""
 
-    def __init__(self, server: grpc.Server, service_name: str) -> None:
+    def __init__(self, server: grpc.Server, service_name: str, scope: CallScope) -> None:
         """Add both to a server; health says NOT_SERVING.
 
         Args:
             server: The server, not started yet.
             service_name: The service that is checked by name and described.
+            scope: Knows who may use reflection; health is for everybody.
         """
         self._health = health.HealthServicer()
         self._health_names = ("", service_name)
@@ -40,7 +48,7 @@ class Companions:
                 reflection.SERVICE_NAME,
             )
         )
-        self._inquiry = _Behavior(inquirer.ServerReflectionInfo, StreamThreads())
+        self._inquiry = _Behavior(_Guarded(inquirer.ServerReflectionInfo, scope), StreamThreads())
         # The generated code reads the methods off the servicer, so each is replaced on this one.
         vars(self._health).update(Check=_Behavior(self._health.Check, threads), Watch=self._watch)
         vars(inquirer).update(ServerReflectionInfo=self._inquiry)
@@ -59,6 +67,25 @@ class Companions:
         """End every Watch and every inquiry: their clients never do, and a stop would wait for them."""
         self._watch.end_all()
         self._inquiry.end_all()
+
+
+class _Guarded:
+    """Reflection's method, behind the permission that it takes."""
+
+    def __init__(self, answer: Callable[..., Any], scope: CallScope) -> None:
+        self._answer, self._scope = answer, scope
+
+    def __call__(self, requests: object, context: grpc.ServicerContext) -> Any:  # noqa: ANN401 (whatever the servicer gives)
+        access, name = self._scope.access, REFLECTION.name
+        if access is not None:
+            try:
+                authorization = authorization_in(context.invocation_metadata())
+                access.entry(authorization, name, PERMISSIONS[name]).check()
+            except RequestError as refused:
+                _log.info("refused", method=name, reason=refused.reason)
+                context.set_trailing_metadata(error_trailer(refused))
+                context.abort(CODES[refused.reason], refused.message)
+        return self._answer(requests, context)
 
 
 class _Behavior:

@@ -7,6 +7,7 @@ import grpc
 
 from tokend_server.config import Address
 from tokend_server.metrics import Metrics
+from tokend_server.transport.calls import CallScope
 from tokend_server.transport.companions import Companions
 from tokend_server.transport.fronts import listen
 from tokend_server.transport.grpcio_calls import GrpcioCalls
@@ -30,6 +31,7 @@ class GrpcServer:
         self,
         address: Address,
         router: Router,
+        scope: CallScope,
         metrics: Metrics,
         *,
         front: str,
@@ -42,6 +44,7 @@ class GrpcServer:
         Args:
             address: Where to listen; port 0 takes a free one.
             router: Makes the handlers of our own service.
+            scope: What its calls share with reflection: who may call.
             metrics: Counts the calls that nothing serves.
             front: What listens, `grpcio` or `native`; behind a native front this server has the streams.
             unary_threads: Threads for unary calls.
@@ -66,7 +69,7 @@ class GrpcServer:
             ],
         )
         self._server.add_generic_rpc_handlers((router,))
-        self._companions = Companions(self._server, SERVICE.full_name)
+        self._companions = Companions(self._server, SERVICE.full_name, scope)
         self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))
         self._front = listen(
             front,

@@ -1,0 +1,82 @@
+"""The files that say who may call: read at the start, and again when they change."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokend_server.config import Settings
+from tokend_server.metrics import MOST_NAMES, CallerNames, Metrics
+from tokend_server.service.access import Access, Tokens
+from tokend_server.service.token_file import parse_tokens
+from tokend_server.watched_files import FileWatch, WatchedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Credentials", "caller_names", "read_credentials"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """What was read before any fork."""
+
+    tokens: WatchedFiles[Tokens] | None
+    """None: everybody may call everything."""
+
+    def refresh(self) -> None:
+        """Read the files again, in a worker that may be younger than they are.
+
+        Raises:
+            CredentialsError: They are not right now.
+        """
+        if self.tokens is not None:
+            self.tokens.refresh()
+
+    def begin(self, metrics: Metrics) -> "CredentialsInForce":
+        """Follow the files from now on, on a thread; after any fork."""
+        looks: list[Callable[[], None]] = []
+        access = None
+        if self.tokens is not None:
+            access = Access(self.tokens.value)
+            in_force = access
+
+            def use(tokens: Tokens) -> None:
+                # Before the first call, so that their series exist at zero.
+                for name in tokens.names:
+                    metrics.callers.place(name)
+                in_force.tokens = tokens
+
+            self.tokens.follow(use, metrics.files)
+            looks.append(self.tokens.look)
+        return CredentialsInForce(access=access, watch=FileWatch(looks) if looks else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CredentialsInForce:
+    """What follows the files in one process that serves."""
+
+    access: Access | None
+    watch: FileWatch | None
+
+    def end(self) -> None:
+        """Follow them no more."""
+        if self.watch is not None:
+            self.watch.end()
+
+
+def read_credentials(settings: Settings) -> Credentials:
+    """Read the files that the settings name; no thread is left.
+
+    Raises:
+        CredentialsError: One cannot be read, or is wrong.
+    """
+    path = settings.auth_tokens_file
+    return Credentials(
+        tokens=None
+        if path is None
+        else WatchedFiles("auth_tokens", [path], lambda data: parse_tokens(data[0], str(path)))
+    )
+
+
+def caller_names(settings: Settings) -> CallerNames:
+    """Make the table of names for the metrics of all processes of a server."""
+    return CallerNames(MOST_NAMES if settings.auth_tokens_file is not None else 0)

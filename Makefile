@@ -9,7 +9,7 @@ FUZZ_MINUTES ?= 10
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full fidelity-table fuzz bench bench-smoke default-tokenizer clean
+.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ generate: ## make the generated code again
 
 zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
 	$(BIN)/python -m tests.zoo.fetch
+
+tools: $(DEV) ## fetch the programs that the tests run: Prometheus
+	$(BIN)/python -m tests.observability.prometheus
+
+dashboard: $(DEV) ## write the Grafana dashboard again
+	$(BIN)/python deploy/grafana/make_dashboard.py
 
 zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference (half an hour)
 	$(BIN)/python -m tests.zoo.fetch --all

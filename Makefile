@@ -7,9 +7,11 @@ DEV := $(VENV)/.dev-installed
 SERVE_FLAGS ?=
 FUZZ_MINUTES ?= 10
 BENCH_FLAGS ?=
+SOAK_MINUTES ?= 60
+SOAK_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz bench bench-smoke default-tokenizer clean
+.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz soak bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +75,9 @@ bench: zoo ## compare with the libraries, echoes and a peer (10 minutes; BENCH_F
 
 bench-smoke: zoo ## run the code of the benchmarks on very little of everything
 	$(BIN)/python -m benchmarks --smoke
+
+soak: $(DEV) ## run mixed load for SOAK_MINUTES, check every answer, and see that nothing grows (docs/reliability.md)
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAK_FLAGS)
 
 default-tokenizer: $(DEV) ## train the embedded default tokenizer again
 	$(BIN)/python -m tokend_server.data.train_default

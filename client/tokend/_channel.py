@@ -93,6 +93,8 @@ class ConnectionSettings:
             # that count pings (gRPC's own default is strict there) would close them.
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
+            # Without it a ping has a minute, whatever the line above says (tried with grpcio 1.85).
+            ("grpc.http2.ping_timeout_ms", 10_000),
             ("grpc.http2.max_pings_without_data", 0),
             # gRPC's default backs off up to two minutes: a server that came back would stay unseen. The "min"
             # is in truth the time that one attempt to connect may take.
@@ -140,7 +142,9 @@ class ConnectionSettings:
                         "initialBackoff": "0.05s",
                         "maxBackoff": "1s",
                         "backoffMultiplier": 2,
-                        "retryableStatusCodes": ["UNAVAILABLE"],
+                        # gRPC's own servers, and ours with them, say CANCELLED to a call that arrives in the
+                        # moment between their last accepted call and the client's hearing of the end.
+                        "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                     },
                 }
             ],

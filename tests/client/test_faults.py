@@ -38,6 +38,12 @@ def test_unary_retries_end(scripted: ScriptedServer, connect: Connect) -> None:
     assert len(scripted.calls) == 5
 
 
+def test_a_call_that_a_closing_server_drops_is_sent_again(scripted: ScriptedServer, connect: Connect) -> None:
+    scripted.faults = [Fault(code=grpc.StatusCode.CANCELLED)]
+    assert connect(scripted.start()).encode("hi").ids == [104, 105]
+    assert scripted.calls == ["Encode"] * 2
+
+
 def test_only_unavailable_is_retried(scripted: ScriptedServer, connect: Connect) -> None:
     scripted.faults = [Fault(code=grpc.StatusCode.INTERNAL)]
     with pytest.raises(tokend.InternalError):

@@ -10,6 +10,7 @@ from tokend_server.config import ConfigError, Settings, load, print_config
 from tokend_server.cores import usable_cores
 from tokend_server.errors import CredentialsError, TokenizerFileError
 from tokend_server.fleet import Fleet
+from tokend_server.native_stderr import unbuffer_stderr
 from tokend_server.stop_signals import StopSignals
 from tokend_server.supervisor import StartFailed
 
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if loaded.print_config:
         sys.stdout.write(print_config(loaded))
         return _EXIT_STOPPED
+    unbuffer_stderr()
     logs.configure(loaded.settings.log_level, loaded.settings.log_format)
     n_workers = loaded.settings.workers or usable_cores()
     return _serve(loaded.settings) if n_workers == 1 else _serve_by_workers(loaded.settings, n_workers)

@@ -8,17 +8,29 @@ pointed at a pipe that a thread drains, and Python's own stderr moves to a copy 
 import contextlib
 import faulthandler
 import fcntl
+import io
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
-__all__ = ["StderrGuard", "stderr_aside"]
+__all__ = ["StderrGuard", "stderr_aside", "unbuffer_stderr"]
 
 _STDERR = 2
 # Room for a burst that arrives while the draining thread waits for the GIL.
 _PIPE_BYTES = 2**20
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
+
+
+def unbuffer_stderr() -> None:
+    """Let a record that a full disk does not take be lost at once, and fail nothing later: no flush, no exit."""
+    sys.stderr = _unbuffered(_STDERR, owned=False)
+
+
+def _unbuffered(descriptor: int, *, owned: bool = True) -> TextIO:
+    raw = io.FileIO(descriptor, "w", closefd=owned)
+    return io.TextIOWrapper(raw, errors="backslashreplace", write_through=True)
 
 
 class StderrGuard:
@@ -47,7 +59,7 @@ class StderrGuard:
         os.close(write_end)
         # Under a test runner or an embedder sys.stderr is no descriptor 2, and is left as it is.
         if self.is_descriptor_2(sys.stderr):
-            sys.stderr = os.fdopen(os.dup(self._original), "w", buffering=1, errors="backslashreplace")
+            sys.stderr = _unbuffered(os.dup(self._original))
         self._faulthandler_was_on = faulthandler.is_enabled()
         # A crash is told as places in the code, without values.
         faulthandler.enable(self._original)
@@ -99,7 +111,7 @@ def stderr_aside(on_lines: Callable[[int], None]) -> Iterator[None]:
     with os.fdopen(os.memfd_create("stderr"), "r+b") as aside:
         os.dup2(aside.fileno(), _STDERR)
         if StderrGuard.is_descriptor_2(sys.stderr):
-            sys.stderr = os.fdopen(os.dup(original), "w", buffering=1, errors="backslashreplace")
+            sys.stderr = _unbuffered(os.dup(original))
         try:
             yield
         finally:

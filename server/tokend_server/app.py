@@ -90,6 +90,7 @@ class App:
                 self.metrics,
                 front=settings.front,
                 unary_threads=settings.unary_threads,
+                keepalive_s=settings.keepalive_s,
                 max_message_bytes=settings.max_message_bytes,
                 share_port=settings.allow_port_sharing or share is not None,
             )

@@ -84,6 +84,7 @@ class Settings:
     workers: int = setting(1, count_or_auto(1, 1024), "processes that serve, all on the same port; auto: one for each usable core")
     unary_threads: int = setting(64, count(1, 1024), "most threads for unary calls above 2 KiB")
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
+    keepalive_s: float = setting(60.0, seconds(1, 7200), "how long a client may be silent before it is asked whether it is there")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least severe log records to write")
     log_format: str = setting("text", choice("text", "json"), "form of the log on stderr, one line a record")
     # fmt: on

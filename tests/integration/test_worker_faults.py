@@ -2,15 +2,13 @@
 
 import os
 import signal
-import threading
-import time
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.integration.wire import Wire, failure_of, in_flight, one_sequence, refused, until
-from tests.integration.workers import Fleet, is_alive, readiness, worker_of
+from tests.integration.wire import failure_of, in_flight, one_sequence, refused, until
+from tests.integration.workers import Fleet, counters, is_alive, readiness
 from tokend.v1 import tokenizer_service_pb2 as pb
 
 SMILE = "🙂".encode()
@@ -28,85 +26,6 @@ def test_it_is_not_ready_while_a_worker_is_down(fleet_of):
     until(lambda: readiness(fleet.ops)[0] == 200)
     assert (fleet.workers("serving"), fleet.workers("down")) == (2, 0)
     assert fleet.metric("tokend_worker_restarts_total") == 4
-
-
-class Load:
-    """Calls on many connections from many threads, until it is stopped."""
-
-    def __init__(self, wires: list[Wire]) -> None:
-        self.n_answered = 0
-        self.failures: list[grpc.StatusCode] = []
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._call, args=(wire,)) for wire in wires]
-        for thread in self._threads:
-            thread.start()
-
-    def _call(self, wire: Wire) -> None:
-        while not self._stopped.is_set():
-            try:
-                answer = wire.stub.Encode(pb.EncodeRequest(text="load " * 200), timeout=20)
-            except grpc.RpcError as error:
-                with self._lock:
-                    self.failures.append(error.code())
-                time.sleep(0.01)
-            else:
-                assert answer.encoding.token_count == 1001
-                with self._lock:
-                    self.n_answered += 1
-
-    def stop(self) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-
-def counters(fleet: Fleet) -> dict[str, float]:
-    """All that must never run back."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    return {
-        f"{sample.name}{sorted(sample.labels.items())}": sample.value
-        for family in text_string_to_metric_families(fleet.get("/metrics"))
-        for sample in family.samples
-        if sample.name.endswith(("_total", "_count", "_sum", "_bucket"))
-    }
-
-
-def test_a_worker_killed_under_load_takes_only_its_own_calls_along(fleet_of, stack):
-    fleet = fleet_of(2)
-    wires = fleet.connect(stack, a_worker=3)
-    doomed = fleet.pids()["worker 0"]
-    streams = [wire.stream("StreamDecode") for wire in wires]
-    for stream in streams:
-        stream.ask(one_sequence(b"a"))
-    load = Load(wires)
-    try:
-        before = counters(fleet)
-        until(lambda: load.n_answered > 200)
-        os.kill(doomed, signal.SIGKILL)
-        for _ in range(20):
-            after = counters(fleet)
-            assert {name for name, value in before.items() if after[name] < value} == set()
-            before = after
-        until(lambda: fleet.pids()["worker 0"] != doomed)
-        answered = load.n_answered
-        until(lambda: load.n_answered > answered + 200)
-    finally:
-        load.stop()
-    assert set(load.failures) == {grpc.StatusCode.UNAVAILABLE}
-    # What is open elsewhere goes on; what was open there has ended, and no longer counts as open.
-    alive = [stream for stream in streams if goes_on(stream)]
-    assert 0 < len(alive) < len(streams)
-    assert sum(in_flight(fleet).values()) == 2 * len(alive)
-    for stream in streams:
-        stream.cancel()
-    until(lambda: in_flight(fleet) == {})
-    # The lost calls began and never ended. An answer may have left a moment before it was counted: one a connection.
-    ended_well = fleet.metric("grpc_server_handled_total", grpc_method="Encode", grpc_code="OK")
-    assert ended_well > load.n_answered - len(wires)
-    assert fleet.metric("tokend_worker_restarts_total") == 1
-    assert len({worker_of(wire) for wire in fleet.connect(stack)}) == 2
 
 
 def goes_on(stream) -> bool:

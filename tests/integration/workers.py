@@ -13,7 +13,7 @@ from tests.integration.wire import Wire, until
 from tests.servers import RunningServer
 from tokend.v1 import tokenizer_service_pb2 as pb
 
-__all__ = ["Fleet", "is_alive", "memory_bytes", "n_threads", "readiness", "worker_of"]
+__all__ = ["Fleet", "counters", "is_alive", "memory_bytes", "n_threads", "readiness", "worker_of"]
 
 _READY = re.compile(r'a process is ready process="?([a-z]+(?: \d+)?)"? pid=(\d+)')
 MOST_CONNECTIONS = 200
@@ -60,6 +60,18 @@ def worker_of(wire: Wire) -> str:
     """Which worker a connection leads to: each has a prefix of its own for request ids."""
     _, call = wire.stub.CountTokens.with_call(pb.CountTokensRequest(texts=["a"]), timeout=20)
     return dict(call.trailing_metadata())["tokend-request-id"].partition("-")[0]
+
+
+def counters(fleet: Fleet) -> dict[str, float]:
+    """All that must never run back."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}": sample.value
+        for family in text_string_to_metric_families(fleet.get("/metrics"))
+        for sample in family.samples
+        if sample.name.endswith(("_total", "_count", "_sum", "_bucket"))
+    }
 
 
 def is_alive(pid: int) -> bool:

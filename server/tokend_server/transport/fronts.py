@@ -40,6 +40,7 @@ def listen(
     *,
     max_message_bytes: int,
     max_metadata_bytes: int,
+    keepalive_ms: tuple[int, int],
     share_port: bool,
 ) -> Front:
     """Bind the port of a server.
@@ -52,6 +53,7 @@ def listen(
         threads: What answers unary calls.
         max_message_bytes: Largest message, either way.
         max_metadata_bytes: Most metadata of one call.
+        keepalive_ms: After how long a silence a client is asked whether it is there, and how long it may take to say so.
         share_port: Let other servers listen on the same port.
 
     Raises:
@@ -73,6 +75,7 @@ def listen(
         threads,
         max_message_bytes=max_message_bytes,
         max_metadata_bytes=max_metadata_bytes,
+        keepalive_ms=keepalive_ms,
         share_port=share_port,
     )
 

@@ -106,6 +106,7 @@ class NativeFront:
         *,
         max_message_bytes: int,
         max_metadata_bytes: int,
+        keepalive_ms: tuple[int, int],
         share_port: bool,
     ) -> None:
         """Bind the port, and a Unix socket for the grpcio server.
@@ -117,6 +118,7 @@ class NativeFront:
             threads: What answers unary calls that are not small.
             max_message_bytes: Largest message, either way.
             max_metadata_bytes: Most metadata of one call.
+            keepalive_ms: After how long a silence a client is asked whether it is there, and how long it may take to say so.
             share_port: Let other servers listen on the same port.
 
         Raises:
@@ -139,6 +141,9 @@ class NativeFront:
                     call_details=True,
                     max_concurrent_streams=_MAX_STREAMS,
                     max_metadata_size=_METADATA_BYTES_READ,
+                    keepalive_time_ms=keepalive_ms[0],
+                    keepalive_timeout_ms=keepalive_ms[1],
+                    keepalive_permit_without_calls=True,
                     reuse_port=share_port,
                     # Only these tell when an answer is on its way, which a stop has to wait for.
                     metrics=True,

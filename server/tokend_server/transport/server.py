@@ -22,6 +22,8 @@ _MAX_PENDING_REQUESTS = 16_384
 _MAX_METADATA_BYTES = 16_384
 # A client may ping each 10 s, as many do; gRPC's default of 5 minutes would end its connection.
 _MIN_PING_INTERVAL_MS = 5_000
+# How long a client may take to answer our own ping.
+_MOST_PING_ANSWER_S = 20.0
 
 
 class GrpcServer:
@@ -36,6 +38,7 @@ class GrpcServer:
         *,
         front: str,
         unary_threads: int,
+        keepalive_s: float,
         max_message_bytes: int,
         share_port: bool,
     ) -> None:
@@ -48,6 +51,7 @@ class GrpcServer:
             metrics: Counts the calls that nothing serves.
             front: What listens, `grpcio` or `native`; behind a native front this server has the streams.
             unary_threads: Threads for unary calls.
+            keepalive_s: How long a connection may be silent before its client is asked whether it is still there.
             max_message_bytes: Largest message, either way.
             share_port: Let other servers listen on the same port.
 
@@ -55,6 +59,7 @@ class GrpcServer:
             OSError: The address cannot be bound, or the front is not installed.
         """
         self._threads = UnaryThreads(unary_threads)
+        keepalive_ms = (round(keepalive_s * 1000), round(min(keepalive_s, _MOST_PING_ANSWER_S) * 1000))
         self._server = grpc.server(
             GrpcioCalls(self._threads),
             options=[
@@ -65,7 +70,13 @@ class GrpcServer:
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+                ("grpc.keepalive_time_ms", keepalive_ms[0]),
+                ("grpc.keepalive_timeout_ms", keepalive_ms[1]),
+                # Without it a ping has a minute, whatever the line above says (tried with grpcio 1.85).
+                ("grpc.http2.ping_timeout_ms", keepalive_ms[1]),
                 ("grpc.keepalive_permit_without_calls", 1),
+                # A client of which nothing is heard is sent nothing either: its pings must not run out.
+                ("grpc.http2.max_pings_without_data", 0),
             ],
         )
         self._server.add_generic_rpc_handlers((router,))
@@ -79,6 +90,7 @@ class GrpcServer:
             self._threads,
             max_message_bytes=max_message_bytes,
             max_metadata_bytes=_MAX_METADATA_BYTES,
+            keepalive_ms=keepalive_ms,
             share_port=share_port,
         )
         self.address = Address(host=address.host, port=self._front.port)

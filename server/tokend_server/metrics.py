@@ -30,6 +30,7 @@ from tokend_server.method_metrics import (
 from tokend_server.metric_cells import CellTable
 from tokend_server.metric_rows import LocalRow, Row
 from tokend_server.process_metrics import ProcessCollector, ProcessTable
+from tokend_server.work_metrics import WorkLevels
 
 __all__ = [
     "ANONYMOUS",
@@ -144,6 +145,8 @@ class Metrics:
         self.unary_threads = Tally(
             table, table.gauge("tokend_unary_threads", "Threads for unary calls: the setting unary_threads.")
         )
+        self.unary_work = WorkLevels(table, "unary")
+        self.stream_work = WorkLevels(table, "stream")
         self.native_stderr_lines = Tally(
             table,
             table.counter(

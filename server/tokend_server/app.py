@@ -18,6 +18,7 @@ from tokend_server.service.decode import DecodeService
 from tokend_server.service.encode import EncodeService
 from tokend_server.service.info import InfoService
 from tokend_server.service.limits import Limits
+from tokend_server.service.work import Budget
 from tokend_server.transport.calls import CallScope
 from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
@@ -67,7 +68,6 @@ class App:
         self._settings = settings
         credentials = read_credentials(settings) if share is None else share.credentials
         self._limits = _limits(settings)
-        self._admission = Admission(max_streams=settings.max_streams)
         self._live = LiveStreams()
         self._share = share
         self.metrics = (
@@ -78,6 +78,7 @@ class App:
         self.metrics.worker.become("starting")
         self.metrics.max_streams.add(settings.max_streams)
         self.metrics.unary_threads.add(settings.unary_threads)
+        self._admission = _admission(settings, self.metrics)
         self._scope = CallScope(self._admission, self._limits)
         self._router = Router(self._scope, self.metrics, self._live)
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
@@ -205,6 +206,17 @@ def announce(tokenizer: FrozenTokenizer, *, load_s: float) -> None:
             n_tokens=len(tokenizer.uncontrolled_tokens),
             tokens=" ".join(tokenizer.uncontrolled_tokens),
         )
+
+
+def _admission(settings: Settings, metrics: Metrics) -> Admission:
+    # Half for each kind, so that neither the streams, which wait, nor the unary calls, which do not, get all.
+    half = {"max_texts": settings.max_work_texts // 2, "max_bytes": settings.max_work_bytes // 2}
+    unary, stream = metrics.unary_work, metrics.stream_work
+    return Admission(
+        max_streams=settings.max_streams,
+        unary_work=Budget(**half, texts=unary.texts, text_bytes=unary.text_bytes),
+        stream_work=Budget(**half, texts=stream.texts, text_bytes=stream.text_bytes),
+    )
 
 
 def _limits(settings: Settings) -> Limits:

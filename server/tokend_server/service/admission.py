@@ -1,4 +1,4 @@
-"""Who gets in: nobody before the tokenizer is loaded or during a drain, and no more streams than the limit.
+"""Who gets in: nobody before the tokenizer is loaded or during a drain, and no more than the limits of work and streams.
 
 Thread-safe. This is the one place that turns calls away for the server's own state.
 """
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from tokend_server.errors import ServerOverloaded, ShuttingDown, TokenizerLoading
+from tokend_server.service.work import Budget
 
 __all__ = ["Admission", "ServingState"]
 
@@ -24,9 +25,13 @@ class ServingState(Enum):
 
 
 class Admission:
-    """Admits calls by the server's state, and streams by their number."""
+    """Admits calls by the server's state and by what is in work, and streams by their number."""
 
-    def __init__(self, *, max_streams: int) -> None:
+    def __init__(self, *, max_streams: int, unary_work: Budget, stream_work: Budget) -> None:
+        self.unary_work = unary_work
+        """What is in work of unary calls; what does not fit is refused."""
+        self.stream_work = stream_work
+        """What is in work of streams; a batch that does not fit waits, and its stream is not read meanwhile."""
         self._max_streams = max_streams
         self._n_streams = 0
         self._lock = threading.Lock()

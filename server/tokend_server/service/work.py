@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from tokend_server.errors import ServerOverloaded
 
-__all__ = ["LARGE_BYTES", "Budget", "Gauge", "Work"]
+__all__ = ["LARGE_BYTES", "Budget", "CallGone", "Gauge", "Work"]
 
 LARGE_BYTES = 32 * 1024
 """A message above this is large: some milliseconds of work, where a short text takes well under one."""
@@ -21,6 +21,10 @@ _SMALL_SHARE = 8
 # A crowd that is refused in one moment must not come back in one.
 _RETRY_AFTER_MS = (200, 600)
 _GIVE_UP_POLL_S = 0.5
+
+
+class CallGone(Exception):
+    """The caller has left while a batch of theirs waited; nobody is to be told."""
 
 
 class Gauge(Protocol):
@@ -120,7 +124,7 @@ class Budget:
             self._add(n_bytes, n_texts or 1)
         return Work(self, n_bytes, n_texts or 1)
 
-    def wait(self, n_bytes: int, n_texts: int, *, gone: Callable[[], bool]) -> Work | None:
+    def wait(self, n_bytes: int, n_texts: int, *, gone: Callable[[], bool]) -> Work:
         """Take a batch in as soon as it fits, first come first served.
 
         Args:
@@ -129,7 +133,10 @@ class Budget:
             gone: Whether it need not be done any more; asked now and then.
 
         Returns:
-            Its place, to be let go of; None: it is gone.
+            Its place, to be let go of.
+
+        Raises:
+            CallGone: It is gone, and has no place.
         """
         n_texts = n_texts or 1
         with self._lock:
@@ -140,7 +147,7 @@ class Budget:
             self._waiting.append(waiting)
         while not waiting.admitted.wait(_GIVE_UP_POLL_S):
             if gone() and self._withdrawn(waiting):
-                return None
+                raise CallGone
         return Work(self, n_bytes, n_texts)
 
     def grow(self, n_texts: int, *, beside: int) -> None:

@@ -64,6 +64,10 @@ class StreamDecodeSession:
         self._n_counted_live = 0
         self._fingerprint_to_say = fingerprint
 
+    def n_texts(self, request: pb.StreamDecodeRequest) -> int:
+        """Count a message's inputs."""
+        return len(request.sequences)
+
     def answer(self, request: pb.StreamDecodeRequest) -> pb.StreamDecodeResponse:
         """Take one message's inputs in order, and answer each."""
         self._stream.start_message()

@@ -84,11 +84,15 @@ class EncodeMethods:
 
 
 class StreamEncodeSession:
-    """One StreamEncode: a batch in, its answer out; what is wrong with a batch is its own answer."""
+    """One StreamEncode: a batch in, its answer out; what is wrong with a batch is its own answer. Used by several threads."""
 
     def __init__(self, methods: EncodeMethods, call: Call) -> None:
         self._methods = methods
         self._call = call
+
+    def n_texts(self, request: pb.StreamEncodeRequest) -> int:
+        """Count a batch's texts."""
+        return len(request.texts)
 
     def answer(self, request: pb.StreamEncodeRequest) -> pb.StreamEncodeResponse:
         """Encode one batch."""

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend_server.metrics import Method, MethodMetrics, Metrics, methods_of
 from tokend_server.service.usage import Usage
+from tokend_server.transport.batch_stream import BatchStreamRun
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
@@ -111,8 +112,10 @@ class Router(grpc.GenericRpcHandler):
 
             return download
 
+        make_run = BatchStreamRun if name == "StreamEncode" else StreamRun[Any]
+
         def stream(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-            run = StreamRun(
+            run = make_run(
                 arrived(details),
                 request_type,
                 self._answers.streams.get(name, loading),

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from tokend_server.errors import RequestError, ShuttingDown
 from tokend_server.metrics import WorkMetrics
 from tokend_server.service.admission import Admission
+from tokend_server.service.work import CallGone, Work
 from tokend_server.transport.calls import Call
 from tokend_server.transport.status import CODES
 
@@ -24,6 +25,10 @@ _Request_contra = TypeVar("_Request_contra", bound=Message, contravariant=True)
 
 class StreamSession(Protocol[_Request_contra]):
     """What is behind one stream. Called by one thread at a time."""
+
+    def n_texts(self, request: _Request_contra) -> int:
+        """Count the texts, or the lists of ids, in one message."""
+        ...
 
     def answer(self, request: _Request_contra) -> Message:
         """Answer one message; what it raises ends the stream."""
@@ -179,18 +184,19 @@ class StreamRun(Generic[_Request]):
                     with self._lock:
                         self._ended = True
                         self._session.close()
-        except grpc.RpcError:
-            # The request iterator says so when the client has left.
+        except (grpc.RpcError, CallGone):
+            # The first is what the request iterator says when the client has left.
             self._call.abandon(context)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
-            self._end(error)
+            with self._lock:
+                self._end(error)
 
     def _answer_all(self, messages: Iterator[bytes]) -> None:
         for data in messages:
             with self._lock:
                 if self._ended:
                     return
-                self._answer(data)
+                self._deliver(self._reply(data))
                 if self._draining and self._session.drain():
                     self._end(ShuttingDown())
                     return
@@ -199,12 +205,18 @@ class StreamRun(Generic[_Request]):
                 self._send_last()
                 self._end(None)
 
-    def _answer(self, data: bytes) -> None:
+    def _reply(self, data: bytes) -> bytes:
         started_s = time.perf_counter()
-        reply = self._call.reply(self._session.answer(self._call.receive(self._request_type, data)))
+        request = self._call.receive(self._request_type, data)
+        with self._admitted(len(data), self._session.n_texts(request)):
+            reply = self._call.reply(self._session.answer(request))
         if isinstance(self._call.metrics, WorkMetrics):
             self._call.metrics.message_took(time.perf_counter() - started_s)
-        self._deliver(reply)
+        return reply
+
+    def _admitted(self, n_bytes: int, n_texts: int) -> Work:
+        """Count a message as work; what one stream has in work is bounded by the limits of a message."""
+        return self._admission.stream_work.count(n_bytes, n_texts)
 
     def _deliver(self, reply: bytes) -> None:
         """Send; returns when the client's flow control lets more come."""

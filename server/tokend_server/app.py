@@ -1,5 +1,6 @@
 """The one place where a server is put together, started and stopped."""
 
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from tokend_server.transport.streaming import LiveStreams
 __all__ = ["App", "Share", "announce", "ready_line"]
 
 _log = logs.get("app")
+# A tenth of Python's own.
+_SWITCH_INTERVAL_S = 0.0005
 _STATES = {ServingState.LOADING: "loading the tokenizer", ServingState.DRAINING: "shutting down"}
 
 
@@ -122,6 +125,8 @@ class App:
         Raises:
             TokenizerFileError: The tokenizer file cannot be served; nothing was served.
         """
+        # Others get Python's lock sooner from a thread that works on something large: docs/adr/0014-small-and-large.md.
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._grpc.start()
         if self._share is not None:
             self._serve(self._share.served)
@@ -143,7 +148,7 @@ class App:
             InfoMethods(InfoService(tokenizer, self._limits)),
         )
         self._router.serve(answers, tokenizer.fingerprint)
-        served.begin(self.metrics)
+        served.begin(self.metrics, self._grpc.run_in_background)
         self._admission.state = ServingState.SERVING
         self._grpc.set_serving(serving=True)
         self.metrics.worker.become("serving")

@@ -79,7 +79,7 @@ class Settings:
     max_sequences_per_stream: int = setting(16_384, count(1, 2**31 - 1), "most open sequences on one StreamDecode")
     max_streams: int = setting(8192, count(1, 1_000_000), "most open streams of this server")
     max_work_texts: int = setting(32_768, count(2, 2**31 - 1), "most texts (or id lists) in work at a time; half of them in unary calls, half in streams")
-    max_work_bytes: int = setting(256 * _MIB, size(1, 2**40), "most bytes of requests in work at a time; half of them in unary calls, half in streams")
+    max_work_bytes: int = setting(256 * _MIB, size(2, 2**40), "most bytes of requests in work at a time; half of them in unary calls, half in streams")
     max_message_bytes: int = setting(64 * _MIB, size(64 * _KIB, _MAX_MESSAGE_BYTES), "largest gRPC message, either way")
     max_stop_strings: int = setting(64, count(1, 4096), "most stop strings of one sequence")
     max_stop_bytes: int = setting(1024, size(1, 1 << 20), "longest stop string, in UTF-8 bytes")

@@ -1,13 +1,20 @@
-"""How many cores this process may use: fewer than the machine has, under an affinity mask or in a container."""
+"""The cores of this process: how many it may use, and who goes first on them.
+
+They are fewer than the machine has under an affinity mask or in a container.
+"""
 
 import math
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["usable_cores"]
+__all__ = ["let_others_first", "usable_cores"]
 
 _ROOT = Path("/")
+# A tenth of what a thread of usual priority gets. It may hold Python's lock, so it must not starve.
+_BACKGROUND_NICENESS = 10
 
 
 def usable_cores(root: Path = _ROOT) -> int:
@@ -27,6 +34,16 @@ def usable_cores(root: Path = _ROOT) -> int:
     else:
         cores = float(os.cpu_count() or 1)
     return max(1, math.ceil(min([cores, *_quotas(root)])))
+
+
+def let_others_first() -> None:
+    """Give the calling thread, and those that it starts from now on, less of a busy core than others get.
+
+    There is no way back without privileges, so this is for threads that do nothing else. Where threads have no
+    priorities of their own (all but Linux) nothing changes.
+    """
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)
 
 
 def _quotas(root: Path) -> Iterator[float]:

@@ -1,6 +1,7 @@
 """What is served: the frozen tokenizer, and the choice of the engine behind it, told to the log and the metrics."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokend_server import logs
@@ -25,9 +26,14 @@ class Served:
     tokenizer: FrozenTokenizer
     choice: EngineChoice
 
-    def begin(self, metrics: Metrics) -> None:
-        """Tell of the engine from now on, and do in the background what its choice still needs; after any fork."""
-        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer))
+    def begin(self, metrics: Metrics, in_background: Callable[[Callable[[], None]], None]) -> None:
+        """Tell of the engine from now on, and do in the background what its choice still needs; after any fork.
+
+        Args:
+            metrics: Counts what the engines do.
+            in_background: Runs something on a thread that lets others run first; the fast engine starts its own there.
+        """
+        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer, in_background))
         self.choice.follow(self.tokenizer.encoder)
 
     def end(self) -> None:
@@ -65,8 +71,11 @@ def verdict_store(settings: Settings) -> VerdictStore:
 class EngineWatch(EngineEvents):
     """Counts and logs what the engines do; no text gets into either."""
 
-    def __init__(self, metrics: Metrics, tokenizer: FrozenTokenizer) -> None:
+    def __init__(
+        self, metrics: Metrics, tokenizer: FrozenTokenizer, in_background: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._metrics = metrics
+        self._in_background = in_background
         self._tokenizer = tokenizer
         # Bound here: this is called for every request.
         self._encoded = metrics.engine.encoded
@@ -95,6 +104,8 @@ class EngineWatch(EngineEvents):
             streaming=tokenizer.decoder.mode,
             reference_version=tokenizer.reference_version,
         )
+        if status.state is EngineState.VERIFIED:
+            self._in_background(tokenizer.encoder.warm_up)
         log = _log.error if status.state is EngineState.QUARANTINED else _log.info
         log(
             "engine",

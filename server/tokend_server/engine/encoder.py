@@ -21,6 +21,8 @@ from tokend_server.errors import RequestError
 __all__ = ["Encoder"]
 
 _DEFAULTS = EncodeOptions()
+_WARM_UP = "to and fro " * 1024
+"""Long enough that a batch of it is spread over threads."""
 _SHADOW_DIFFERENCE = "a sampled answer differed from the reference's"
 _PANIC = "the fast engine panicked while it served"
 
@@ -112,6 +114,12 @@ class Encoder:
         """Waits until the shadow check has nothing to do; False where that takes longer."""
         lane = self._lane
         return lane is None or lane.shadow.settle(timeout_s)
+
+    def warm_up(self) -> None:
+        """Has the fast engine, if it serves, start its threads now: they get the priority of the thread that calls."""
+        lane = self._lane
+        if lane is not None:
+            lane.engine.encode_flat([_WARM_UP] * 4, add_special_tokens=False, keep_control=False)
 
     def close(self) -> None:
         """Ends the shadow check; encoding goes on to work."""

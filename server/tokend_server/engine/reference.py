@@ -38,7 +38,8 @@ class ReferenceEncoder:
         single, pair = (
             template_pieces(artifact.spec.get("post_processor"), kind) for kind in ("single", "pair")
         )
-        self._has_types = any(piece.type_id for piece in single)
+        self.has_types = any(piece.type_id for piece in single)
+        """Whether tokens of a single text have other types than 0."""
         self._repeats_text = {
             is_pair: any(
                 n > 1 for n in Counter(piece.sequence for piece in pieces if piece.sequence).values()
@@ -205,7 +206,7 @@ class ReferenceEncoder:
             starts=starts,
             ends=ends,
             tokens=encoding.tokens if options.include_tokens else None,
-            type_ids=encoding.type_ids if item.pair is not None or self._has_types else None,
+            type_ids=encoding.type_ids if item.pair is not None or self.has_types else None,
             special_text_count=special_count,
         )
 

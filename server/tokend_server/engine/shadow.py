@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tokend_server.cores import let_others_first
 from tokend_server.engine.encode_options import Encoded, EncodeOptions
 from tokend_server.engine.packed import pack_ids
 
@@ -142,6 +143,7 @@ class ShadowCheck:
         return True
 
     def _run(self) -> None:
+        let_others_first()
         while True:
             with self._wake:
                 self._busy = False

@@ -79,7 +79,7 @@ class EncodeService:
             SpecialTokenRejected: A control token in a text under REJECT.
             InternalFault: The library failed on a text.
         """
-        text_bytes = self._check(texts, pairs, expected_fingerprint, single=single)
+        self._check(texts, pairs, expected_fingerprint, single=single)
         try:
             encodings = self.tokenizer.encoder.encode(texts, pairs, options)
         except RequestError as error:
@@ -92,7 +92,6 @@ class EncodeService:
                 texts,
                 pairs,
                 n_tokens=sum([len(encoded.ids) for encoded in encodings]),
-                text_bytes=text_bytes,
                 special_texts=sum([encoded.special_text_count for encoded in encodings]),
             ),
         )
@@ -104,6 +103,7 @@ class EncodeService:
         options: EncodeOptions,
         *,
         expected_fingerprint: str = "",
+        single: bool = False,
     ) -> EncodedPack:
         """Encode a batch into one buffer of ids, all or nothing; else as `encode`.
 
@@ -112,6 +112,7 @@ class EncodeService:
             pairs: As many second texts, or None.
             options: For all of them; offsets and token strings have no place in the answer.
             expected_fingerprint: "" or the fingerprint that must be served.
+            single: As for `encode`.
 
         Returns:
             The ids of all texts, in order.
@@ -119,23 +120,27 @@ class EncodeService:
         Raises:
             RequestError: As `encode`.
         """
-        text_bytes = self._check(texts, pairs, expected_fingerprint, single=False)
-        pack = self.tokenizer.encoder.encode_packed(texts, pairs, options)
+        self._check(texts, pairs, expected_fingerprint, single=single)
+        try:
+            pack = self.tokenizer.encoder.encode_packed(texts, pairs, options)
+        except RequestError as error:
+            if single:
+                error.metadata.pop("index", None)
+            raise
         return EncodedPack(
             pack=pack,
             usage=Usage.of_texts(
                 texts,
                 pairs,
                 n_tokens=len(pack.packed_ids) // 4,
-                text_bytes=text_bytes,
                 special_texts=sum(pack.special_text_counts),
             ),
         )
 
     def _check(
         self, texts: Sequence[str], pairs: Sequence[str] | None, expected_fingerprint: str, *, single: bool
-    ) -> int:
-        """Refuse what no engine need look at; return the batch's bytes in UTF-8."""
+    ) -> None:
+        """Refuse what no engine need look at."""
         self.tokenizer.check_fingerprint(expected_fingerprint)
         if pairs is not None and len(pairs) != len(texts):
             raise InvalidOption(
@@ -143,7 +148,7 @@ class EncodeService:
                 len(pairs),
                 f"{len(pairs)} pairs for {len(texts)} texts; send one for each text, or none",
             )
-        return self.limits.check_batch(texts, pairs, single=single)
+        self.limits.check_batch(texts, pairs, single=single)
 
     def count(
         self,
@@ -168,10 +173,10 @@ class EncodeService:
             RequestError: As `encode`.
         """
         self.tokenizer.check_fingerprint(expected_fingerprint)
-        text_bytes = self.limits.check_batch(texts, None)
+        self.limits.check_batch(texts, None)
         if not stop_after:
             counts = self.tokenizer.encoder.count(texts, None, options)
-            usage = Usage.of_texts(texts, n_tokens=sum(counts), text_bytes=text_bytes)
+            usage = Usage.of_texts(texts, n_tokens=sum(counts))
             return Counted(counts=counts, total=sum(counts), stopped=False, usage=usage)
         counts, total, stopped = self._count_up_to(texts, options, stop_after)
         usage = Usage.of_texts(texts[: len(counts)], n_tokens=total)

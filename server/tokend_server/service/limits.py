@@ -7,6 +7,9 @@ from tokend_server.errors import InvalidOption, LimitExceeded, Reason
 
 __all__ = ["Limits", "utf8_length"]
 
+_MOST_BYTES = 4
+"""No code point takes more in UTF-8."""
+
 
 def utf8_length(text: str) -> int:
     """Count the bytes of a text in UTF-8; 0 for the empty text.
@@ -43,7 +46,7 @@ class Limits:
     max_stop_bytes: int
     """One stop string in UTF-8, in bytes."""
 
-    def check_batch(self, texts: Sequence[str], pairs: Sequence[str] | None, *, single: bool = False) -> int:
+    def check_batch(self, texts: Sequence[str], pairs: Sequence[str] | None, *, single: bool = False) -> None:
         """Refuse a batch that is too large.
 
         Args:
@@ -51,13 +54,13 @@ class Limits:
             pairs: As many second texts, or None.
             single: The call is about one text, so that no index is named.
 
-        Returns:
-            All bytes of the batch in UTF-8.
-
         Raises:
             LimitExceeded: TEXT_TOO_LARGE for one text, BATCH_TOO_LARGE for their number or their sum.
         """
         self.check_batch_length(len(texts))
+        # Measured only where it may matter: to count a text's bytes is to encode it.
+        if _surely_within(texts, pairs, self.max_text_bytes):
+            return
         total_bytes = self._check_texts(texts, single=single)
         if pairs is not None:
             total_bytes += self._check_texts(pairs, single=single)
@@ -69,7 +72,6 @@ class Limits:
                 size=total_bytes,
                 limit=self.max_batch_bytes,
             )
-        return total_bytes
 
     def check_batch_length(self, n_items: int) -> None:
         """Refuse a batch of too many texts, or of too many lists of ids.
@@ -161,3 +163,11 @@ class Limits:
                 size=reply_bytes,
                 limit=self.max_message_bytes,
             )
+
+
+def _surely_within(texts: Sequence[str], pairs: Sequence[str] | None, limit: int) -> bool:
+    """Whether texts stay within a limit of bytes, all together, whatever is in them."""
+    n_characters = sum(map(len, texts))
+    if pairs is not None:
+        n_characters += sum(map(len, pairs))
+    return _MOST_BYTES * n_characters <= limit

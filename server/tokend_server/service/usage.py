@@ -33,17 +33,16 @@ class Usage:
         pairs: Sequence[str] | None = None,
         *,
         n_tokens: int,
-        text_bytes: int | None = None,
         special_texts: int = 0,
         unknown_ids: int = 0,
         replacement_characters: int = 0,
     ) -> "Usage":
-        """Measure texts; `text_bytes` may be given where it is known already."""
+        """Measure texts. Those that an engine has encoded cost little: it has left their UTF-8 in them."""
         every = [*texts, *pairs] if pairs else texts
         return cls(
             n_tokens=n_tokens,
             n_texts=len(every),
-            text_bytes=sum(map(utf8_length, every)) if text_bytes is None else text_bytes,
+            text_bytes=sum(map(utf8_length, every)),
             characters=sum(map(len, every)),
             special_texts=special_texts,
             unknown_ids=unknown_ids,

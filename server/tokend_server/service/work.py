@@ -195,7 +195,8 @@ class Budget:
 
     def _refusal(self) -> ServerOverloaded:
         return ServerOverloaded(
-            f"this server has {self._n_texts} texts of {self._n_bytes} bytes in work, and takes {self._max_texts} "
-            f"texts or {self._max_bytes} bytes at a time; try again in a moment",
+            f"too much is in work here: {self._n_texts} texts, {self._n_bytes} bytes; of calls of this kind this server "
+            f"takes {self._max_texts} texts (half of max_work_texts) and {self._max_bytes} bytes (half of "
+            "max_work_bytes) at a time; try again in a moment",
             retry_after_ms=random.randint(*_RETRY_AFTER_MS),  # noqa: S311 (spreads callers, keeps no secret)
         )

@@ -3,7 +3,7 @@
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import types_pb2
 from tokend_server.engine.offsets import OffsetUnit
-from tokend_server.engine.packed import pack_ids
+from tokend_server.engine.packed import PackedBatch, pack_ids
 from tokend_server.engine.reference import Encoded, EncodeOptions
 from tokend_server.errors import InvalidOption
 from tokend_server.service.encode import EncodedPack, EncodeService
@@ -26,16 +26,27 @@ class EncodeMethods:
     def encode(self, request: pb.EncodeRequest) -> tuple[pb.EncodeResponse, Usage]:
         """Answer Encode."""
         asked = self._options.read(request.options)
-        batch = self._service.encode(
-            [request.text],
-            [request.pair] if request.HasField("pair") else None,
-            asked.encode,
-            expected_fingerprint=asked.expected_fingerprint,
-            single=True,
-        )
+        options, fingerprint = asked.encode, asked.expected_fingerprint
+        texts, pairs = [request.text], [request.pair] if request.HasField("pair") else None
         response = pb.EncodeResponse(fingerprint=self._fingerprint)
-        _fill(response.encoding, batch.encodings[0], asked.encode, packed=asked.packed)
+        if asked.packed and self._has_ids_alone(options, pairs):
+            one = self._service.encode_packed(
+                texts, pairs, options, expected_fingerprint=fingerprint, single=True
+            )
+            _fill_one_packed(response.encoding, one.pack)
+            return response, one.usage
+        batch = self._service.encode(texts, pairs, options, expected_fingerprint=fingerprint, single=True)
+        _fill(response.encoding, batch.encodings[0], options, packed=asked.packed)
         return response, batch.usage
+
+    def _has_ids_alone(self, options: EncodeOptions, pairs: list[str] | None) -> bool:
+        """Whether the encoding of one text has nothing but ids and counts."""
+        return (
+            pairs is None
+            and options.offsets is OffsetUnit.NONE
+            and not options.include_tokens
+            and not self._service.tokenizer.encoder.reference.has_types
+        )
 
     def batch_encode(
         self, request: pb.BatchEncodeRequest | pb.StreamEncodeRequest
@@ -133,6 +144,13 @@ def _fill(target: types_pb2.Encoding, encoded: Encoded, options: EncodeOptions, 
         target.tokens.extend(encoded.tokens)
     if encoded.type_ids is not None:
         target.type_ids.extend(encoded.type_ids)
+
+
+def _fill_one_packed(target: types_pb2.Encoding, pack: PackedBatch) -> None:
+    target.packed_ids = pack.packed_ids
+    target.token_count = pack.token_counts[0]
+    target.total_token_count = pack.total_token_counts[0]
+    target.special_text_count = pack.special_text_counts[0]
 
 
 def _fill_packed(target: pb.BatchEncodeResponse, encoded: EncodedPack, *, truncated: bool) -> None:

@@ -7,7 +7,7 @@ import grpc
 
 from tokend_server.config import Address
 from tokend_server.transport.routing import Router
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.threads import CallThreads
 
 __all__ = ["Front", "listen"]
 
@@ -36,7 +36,7 @@ def listen(
     address: Address,
     server: grpc.Server,
     router: Router,
-    threads: UnaryThreads,
+    threads: CallThreads,
     *,
     max_message_bytes: int,
     max_metadata_bytes: int,

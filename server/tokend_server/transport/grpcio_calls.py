@@ -19,7 +19,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, witho
 from grpc._server import _possibly_finish_call, _send_status_from_server
 
 from tokend_server.transport.status import Metadata
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unary import TakenCall, UnaryMethod
 
 __all__ = ["GrpcioCall", "GrpcioCalls"]
@@ -51,7 +51,7 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
         """Stand for the call where gRPC submits it; nobody runs this."""
         raise AssertionError("calls are answered by their messages")
 
-    def await_message(self, event: Any, state: Any, threads: UnaryThreads) -> None:  # noqa: ANN401 (untyped in grpcio)
+    def await_message(self, event: Any, state: Any, threads: CallThreads) -> None:  # noqa: ANN401 (untyped in grpcio)
         """Ask gRPC for the message; on the serving thread, under the state's lock."""
         self._event, self._state = event, state
 
@@ -118,7 +118,7 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
 class GrpcioCalls(ThreadPoolExecutor):
     """Takes unary calls as gRPC submits them; gRPC accepts for that only a ThreadPoolExecutor."""
 
-    def __init__(self, threads: UnaryThreads) -> None:
+    def __init__(self, threads: CallThreads) -> None:
         """Begin without calls.
 
         Args:

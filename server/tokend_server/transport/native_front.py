@@ -22,7 +22,7 @@ from tokend_server import logs
 from tokend_server.config import Address
 from tokend_server.transport.routing import Router
 from tokend_server.transport.status import Metadata
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unary import TakenCall, UnaryMethod
 
 __all__ = ["NativeFront"]
@@ -102,7 +102,7 @@ class NativeFront:
         address: Address,
         server: grpc.Server,
         router: Router,
-        threads: UnaryThreads,
+        threads: CallThreads,
         *,
         max_message_bytes: int,
         max_metadata_bytes: int,

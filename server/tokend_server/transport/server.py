@@ -1,6 +1,7 @@
 """The gRPC server itself: its port, its options, its threads, its way of stopping."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -12,7 +13,7 @@ from tokend_server.transport.companions import Companions
 from tokend_server.transport.fronts import listen
 from tokend_server.transport.grpcio_calls import GrpcioCalls
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.threads import CallThreads
 
 __all__ = ["GrpcServer"]
 
@@ -58,7 +59,7 @@ class GrpcServer:
         Raises:
             OSError: The address cannot be bound, or the front is not installed.
         """
-        self._threads = UnaryThreads(unary_threads)
+        self._threads = CallThreads(unary_threads)
         keepalive_ms = (round(keepalive_s * 1000), round(min(keepalive_s, _MOST_PING_ANSWER_S) * 1000))
         self._server = grpc.server(
             GrpcioCalls(self._threads),
@@ -100,6 +101,10 @@ class GrpcServer:
         self._server.start()
         self._front.start()
 
+    def run_in_background(self, work: Callable[[], None]) -> None:
+        """Have something run on a thread that lets all others run first."""
+        self._threads.in_background(work)
+
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
         self._companions.set_serving(serving=serving)
@@ -111,4 +116,4 @@ class GrpcServer:
         self._companions.end_streams()
         done.wait()
         self._front.close(max(0.0, deadline_s - time.monotonic()))
-        self._threads.shutdown(wait=False)
+        self._threads.shutdown()

@@ -1,4 +1,8 @@
-"""The threads that answer unary calls, handed out in the cheapest way that gRPC accepts."""
+"""The threads that answer unary calls, handed out in the cheapest way that gRPC accepts.
+
+Calls that are not small go to a pool by their size, so that a long one holds up only its like. The pools of large calls
+have as many threads as there are cores, and let all others run first.
+"""
 
 import threading
 from collections import deque
@@ -7,7 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["UnaryThreads"]
+from tokend_server.cores import let_others_first, usable_cores
+from tokend_server.service.work import LARGE_BYTES
+
+__all__ = ["CallThreads", "UnaryThreads"]
+
+# A few tens of milliseconds of work for the fast engine, half a second for the reference.
+_HUGE_BYTES = 1024 * 1024
 
 _Work = tuple[Callable[..., object], tuple[Any, ...]]
 
@@ -19,13 +29,17 @@ class UnaryThreads(ThreadPoolExecutor):
     and more of an empty call. gRPC accepts for a method only a ThreadPoolExecutor.
     """
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(self, n_threads: int, *, name: str = "tokend-unary", in_background: bool = False) -> None:
         """Begin without threads.
 
         Args:
             n_threads: The most that there will be.
+            name: Of each thread.
+            in_background: Whether they let all other threads run first.
         """
         super().__init__(max_workers=1)
+        self._name = name
+        self._in_background = in_background
         self.most = n_threads
         """As many threads there may be."""
         self._started: list[threading.Thread] = []
@@ -54,11 +68,13 @@ class UnaryThreads(ThreadPoolExecutor):
             if len(self._started) == self.most:
                 return
             # A daemon: a call that never ends must not keep a drained server from ending.
-            thread = threading.Thread(target=self._work, name="tokend-unary", daemon=True)
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._started.append(thread)
         thread.start()
 
     def _work(self) -> None:
+        if self._in_background:
+            let_others_first()
         while (work := self._waiting.get()) is not None:
             fn, args = work
             try:
@@ -84,3 +100,42 @@ class UnaryThreads(ThreadPoolExecutor):
         if wait:
             for thread in self._started:
                 thread.join()
+
+
+class CallThreads:
+    """The pools of one server."""
+
+    def __init__(self, n_threads: int) -> None:
+        """Begin without threads.
+
+        Args:
+            n_threads: The most for calls that are neither small nor large.
+        """
+        self.most = n_threads
+        n_cores = usable_cores()
+        self._medium = UnaryThreads(n_threads)
+        self._large = UnaryThreads(n_cores, name="tokend-large", in_background=True)
+        self._huge = UnaryThreads(n_cores, name="tokend-huge", in_background=True)
+
+    def submit(self, n_bytes: int, fn: Callable[..., object], /, *args: object) -> None:
+        """Have a function run on a thread for work of that size.
+
+        Args:
+            n_bytes: The size of the message that it is about.
+            fn: What is to run; it raises nothing.
+            args: What it is given.
+        """
+        if n_bytes <= LARGE_BYTES:
+            pool = self._medium
+        else:
+            pool = self._large if n_bytes <= _HUGE_BYTES else self._huge
+        pool.submit(fn, *args)
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Have something run among the large calls."""
+        self._large.submit(work)
+
+    def shutdown(self) -> None:
+        """Have the threads end once the work that waits is done; to be called when nothing submits any more."""
+        for pool in (self._medium, self._large, self._huge):
+            pool.shutdown(wait=False)

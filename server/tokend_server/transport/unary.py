@@ -9,11 +9,12 @@ import grpc
 from google.protobuf.message import Message
 
 from tokend_server import logs
-from tokend_server.errors import TokenizerLoading
+from tokend_server.errors import ServerOverloaded, TokenizerLoading
 from tokend_server.metrics import MethodMetrics
+from tokend_server.service.work import Work
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.transport.threads import CallThreads
 
 if TYPE_CHECKING:
     from tokend_server.service.usage import Usage
@@ -38,7 +39,16 @@ def loading(_given: object) -> NoReturn:
 class UnaryMethod(Generic[_Request]):
     """One unary method, whichever front takes its calls."""
 
-    __slots__ = ("_allows_tokens", "_scope", "answer", "metrics", "name", "request_type")
+    __slots__ = (
+        "_allows_tokens",
+        "_scope",
+        "_texts_field",
+        "answer",
+        "enter",
+        "metrics",
+        "name",
+        "request_type",
+    )
 
     def __init__(
         self, scope: CallScope, name: str, metrics: MethodMetrics, request_type: type[_Request]
@@ -49,11 +59,19 @@ class UnaryMethod(Generic[_Request]):
         self.request_type = request_type
         self.answer: Callable[[_Request], tuple[Message, Usage]] = loading
         """Set once, when there is a tokenizer."""
+        self.enter = scope.admission.unary_work.enter
+        """Takes a message of so many bytes in, or refuses it; see `Budget.enter`."""
+        fields = request_type.DESCRIPTOR.fields_by_name
+        self._texts_field = next((name for name in ("texts", "sequences") if name in fields), None)
         self._allows_tokens = hasattr(getattr(request_type(), "options", None), "allowed_special_tokens")
 
     def arrived(self, metadata: Sequence[tuple[str, str | bytes]]) -> Call:
         """Begin a call of this method."""
         return Call(self._scope, self.name, self.metrics, metadata)
+
+    def n_texts(self, request: Any) -> int:  # noqa: ANN401 (a message with fields of its own)
+        """Count the texts, or the lists of ids, in a request."""
+        return 1 if self._texts_field is None else len(getattr(request, self._texts_field))
 
     def may_take_long(self, request: Any) -> bool:  # noqa: ANN401 (a message with fields of its own)
         """Whether even a small request may need work of a second: an instance for tokens that it allows."""
@@ -66,7 +84,7 @@ class TakenCall(ABC):
     A front says how an answer is sent and whether the caller is still there; everything between is here.
     """
 
-    __slots__ = ("call", "method")
+    __slots__ = ("_work", "call", "method")
 
     pushback = True
     """Whether the front can send gRPC's own key for a pause before a retry."""
@@ -74,6 +92,7 @@ class TakenCall(ABC):
     def __init__(self, method: UnaryMethod[Any], metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.method = method
         self.call = method.arrived(metadata)
+        self._work: Work | None = None
 
     @abstractmethod
     def begins(self) -> bool:
@@ -91,29 +110,43 @@ class TakenCall(ABC):
     def fail(self, code: int, message: str, trailer: Metadata) -> None:
         """Send a status that is not OK, unless the caller has left."""
 
-    def take(self, data: bytes, threads: UnaryThreads) -> None:
+    def take(self, data: bytes, threads: CallThreads) -> None:
         """Answer at once what is small, and have the threads answer what is not; raises nothing.
+
+        What does not fit beside all that is in work, or waits for a thread, is refused at once.
 
         Args:
             data: The request on the wire.
             threads: Where work goes that others should not wait for.
         """
-        if len(data) <= _SMALL_BYTES:
+        n_bytes = len(data)
+        try:
+            self._work = self.method.enter(n_bytes)
+        except ServerOverloaded as error:
+            if self.begins():
+                self._refuse(error)
+            else:
+                self.call.abandon(self)
+            return
+        if n_bytes <= _SMALL_BYTES:
             self._run(data, threads)
         else:
-            threads.submit(self._run, data)
+            threads.submit(n_bytes, self._run, data)
 
-    def _run(self, data: bytes, threads: UnaryThreads | None = None) -> None:
+    def _run(self, data: bytes, threads: CallThreads | None = None) -> None:
         """Parse and answer; with threads, a request that may take long is left to them."""
         call, method = self.call, self.method
         try:
             if not self.begins():
                 call.abandon(self)
+                self._let_go()
                 return
             call.begin()
             request = call.receive(method.request_type, data)
+            if self._work is not None:
+                self._work.has_texts(method.n_texts(request))
             if threads is not None and method.may_take_long(request):
-                threads.submit(self._answer, request)
+                threads.submit(len(data), self._answer, request)
             else:
                 self._answer(request)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)
@@ -130,6 +163,12 @@ class TakenCall(ABC):
                 call.abandon(self)
         except BaseException as error:  # noqa: BLE001 (as above)
             self._refuse(error)
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._work is not None:
+            self._work.let_go()
 
     def _refuse(self, error: BaseException) -> None:
         call = self.call
@@ -143,6 +182,7 @@ class TakenCall(ABC):
             _log.error("a status could not be sent", error=unsent, request_id=call.request_id)
             self.fail(_INTERNAL, "the server failed on this request", ())
         call.end(code)
+        self._let_go()
 
 
 class DownloadRun(Generic[_Request]):

@@ -72,7 +72,10 @@ class EngineWatch(EngineEvents):
     """Counts and logs what the engines do; no text gets into either."""
 
     def __init__(
-        self, metrics: Metrics, tokenizer: FrozenTokenizer, in_background: Callable[[Callable[[], None]], None]
+        self,
+        metrics: Metrics,
+        tokenizer: FrozenTokenizer,
+        in_background: Callable[[Callable[[], None]], None],
     ) -> None:
         self._metrics = metrics
         self._in_background = in_background

@@ -23,5 +23,7 @@ class WorkLevels:
 
     def __init__(self, table: CellTable, kind: str) -> None:
         labels = {"kind": kind}
-        self.texts = Level(table, table.gauge("tokend_work_texts", "Texts, or lists of ids, in work.", labels))
+        self.texts = Level(
+            table, table.gauge("tokend_work_texts", "Texts, or lists of ids, in work.", labels)
+        )
         self.text_bytes = Level(table, table.gauge("tokend_work_bytes", "Bytes of requests in work.", labels))

@@ -56,7 +56,8 @@ def test_refused_calls_are_counted_and_leave_nothing_open(busy_wire: Wire, busy:
     long = busy_wire.stub.Encode.future(pb.EncodeRequest(text=LONG, options=PACKED), timeout=60)
     until(lambda: n_in_work(busy, "unary") == 1)
     calls = [
-        busy_wire.stub.CountTokens.future(pb.CountTokensRequest(texts=["hello"]), timeout=20) for _ in range(50)
+        busy_wire.stub.CountTokens.future(pb.CountTokensRequest(texts=["hello"]), timeout=20)
+        for _ in range(50)
     ]
     codes = [call.code() for call in calls]
     assert not long.done(), "it was not in work meanwhile"
@@ -74,7 +75,8 @@ def test_the_texts_of_a_batch_count(busy_wire: Wire):
 def test_a_batch_of_many_texts_is_refused_beside_others(busy_wire: Wire, busy: RunningServer):
     long = busy_wire.stub.Encode.future(pb.EncodeRequest(text=LONG[:48_000], options=PACKED), timeout=60)
     calls = [
-        busy_wire.stub.BatchEncode.future(pb.BatchEncodeRequest(texts=["a b"] * 9), timeout=20) for _ in range(200)
+        busy_wire.stub.BatchEncode.future(pb.BatchEncodeRequest(texts=["a b"] * 9), timeout=20)
+        for _ in range(200)
     ]
     # Whether one is alone is a matter of the moment; whatever is answered is answered in full.
     for call in calls:
@@ -130,6 +132,9 @@ def test_a_stream_that_leaves_while_its_batch_waits_leaves_nothing(busy_wire: Wi
 def test_ids_and_messages_of_streams_are_counted(wire: Wire, byte_server: RunningServer):
     assert wire.stub.Decode(pb.DecodeRequest(packed_ids=little_endian([104, 105]))).text == "hi"
     stream = wire.stream("StreamDecode")
-    assert stream.ask(pb.StreamDecodeRequest(sequences=[types.SequenceInput(ids=[104])])).sequences[0].text == "h"
+    assert (
+        stream.ask(pb.StreamDecodeRequest(sequences=[types.SequenceInput(ids=[104])])).sequences[0].text
+        == "h"
+    )
     stream.rest()
     until(lambda: n_in_work(byte_server, "unary") == n_in_work(byte_server, "stream") == 0)

@@ -56,12 +56,11 @@ def test_a_malformed_message_ends_the_stream_after_the_answers_before_it(wire: W
     for n in range(n_before):
         stream.send(batch(n, "hello " * 5_000).SerializeToString())
     stream.send(b"\x12\x02\xff\xfe")
-    got = []
+    for n in range(n_before):
+        assert pb.StreamEncodeResponse.FromString(next(stream.call)).batch_id == n
     with pytest.raises(grpc.RpcError) as ended:
-        for answer in stream.call:
-            got.append(pb.StreamEncodeResponse.FromString(answer).batch_id)
+        next(stream.call)
     stream.half_close()
-    assert got == list(range(n_before))
     assert failure_of(ended.value).reason == "MALFORMED_MESSAGE"
 
 
@@ -78,7 +77,9 @@ def test_a_client_that_leaves_with_batches_in_work_leaves_nothing(wire: Wire, by
 
 
 def test_a_drain_answers_what_is_in_work_and_takes_no_more(tokenizer_file, front: str):
-    server = RunningServer("--front", front, "--drain-grace-s", "10", tokenizer=tokenizer_file(byte_level_bpe()))
+    server = RunningServer(
+        "--front", front, "--drain-grace-s", "10", tokenizer=tokenizer_file(byte_level_bpe())
+    )
     with Wire(server.grpc) as wire:
         stream = wire.stream("StreamEncode", timeout=60)
         assert stream.ask(batch(0, "a")).batch_id == 0

@@ -11,13 +11,13 @@ from google.protobuf.message import Message
 from tokend_server import logs
 from tokend_server.errors import ServerOverloaded, TokenizerLoading
 from tokend_server.metrics import MethodMetrics
-from tokend_server.service.work import Work
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
 from tokend_server.transport.threads import CallThreads
 
 if TYPE_CHECKING:
     from tokend_server.service.usage import Usage
+    from tokend_server.service.work import Work
 
 __all__ = ["DownloadRun", "TakenCall", "UnaryMethod", "loading"]
 
@@ -166,12 +166,9 @@ class TakenCall(ABC):
         else:
             self._let_go()
 
-    def _let_go(self) -> None:
-        if self._work is not None:
-            self._work.let_go()
-
     def _refuse(self, error: BaseException) -> None:
         call = self.call
+        self._let_go()
         refused = call.refusal(error)
         code = code_number(refused.reason)
         try:
@@ -182,7 +179,10 @@ class TakenCall(ABC):
             _log.error("a status could not be sent", error=unsent, request_id=call.request_id)
             self.fail(_INTERNAL, "the server failed on this request", ())
         call.end(code)
-        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._work is not None:
+            self._work.let_go()
 
 
 class DownloadRun(Generic[_Request]):

@@ -15,6 +15,7 @@ from tokend._calls import Program
 from tokend._channel import ConnectionSettings
 from tokend._encode_window import EncodeWindow
 from tokend._status import error_of_call
+from tokend._trace import trace_metadata
 from tokend.results import Encoded
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import tokenizer_service_pb2_grpc
@@ -112,14 +113,16 @@ class AwaitingTransport:
 
     def __init__(self, connection: ConnectionSettings, *, wait_for_ready: bool) -> None:
         self._connection = connection
-        self._call_options: dict[str, Any] = {
-            "metadata": connection.metadata(),
-            "wait_for_ready": wait_for_ready or None,
-        }
+        self._metadata = connection.metadata()
+        self._wait_for_ready = wait_for_ready or None
         self._channels: list[grpc.aio.Channel] = []
         self._stubs: list[tokenizer_service_pb2_grpc.TokenizerServiceAsyncStub] = []
         self._turns = count()
         self._closed = False
+
+    def _call_options(self) -> dict[str, Any]:
+        """What each call gets besides its message and time limit."""
+        return {"metadata": self._metadata + trace_metadata(), "wait_for_ready": self._wait_for_ready}
 
     async def run(self, program: Program[Result], timeout_s: float | None) -> Result:
         """Runs a program: each of its requests has the time limit for itself."""
@@ -128,7 +131,7 @@ class AwaitingTransport:
             while True:
                 method = getattr(self._stub(), request.method)
                 try:
-                    reply = await method(request.message, timeout=timeout_s, **self._call_options)
+                    reply = await method(request.message, timeout=timeout_s, **self._call_options())
                 except asyncio.CancelledError as error:
                     if _cancelled_from_outside():
                         raise
@@ -145,16 +148,16 @@ class AwaitingTransport:
 
     def open_stream(self, method: str) -> AwaitingStream[Any]:
         """Opens a bidirectional call."""
-        return AwaitingStream(getattr(self._stub(), method), **self._call_options)
+        return AwaitingStream(getattr(self._stub(), method), **self._call_options())
 
     def open_call(self, method: str, messages: AsyncIterator[Message], connection: int) -> AwaitingCall[Any]:
         """Opens a bidirectional call on one of the connections, which are counted from 0."""
-        return AwaitingCall(getattr(self._stub(connection), method), messages, **self._call_options)
+        return AwaitingCall(getattr(self._stub(connection), method), messages, **self._call_options())
 
     async def read_all(self, method: str, request: Message, timeout_s: float | None) -> list[Any]:
         """Reads a server stream to its end."""
         try:
-            call = getattr(self._stub(), method)(request, timeout=timeout_s, **self._call_options)
+            call = getattr(self._stub(), method)(request, timeout=timeout_s, **self._call_options())
             return [reply async for reply in call]
         except grpc.RpcError as error:
             raise error_of_call(error) from error

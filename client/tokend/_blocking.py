@@ -17,6 +17,7 @@ from tokend._calls import Program
 from tokend._channel import ConnectionSettings
 from tokend._encode_window import EncodeWindow
 from tokend._status import error_of_call
+from tokend._trace import trace_metadata
 from tokend.results import Encoded
 from tokend.v1 import tokenizer_service_pb2 as service_pb2
 from tokend.v1 import tokenizer_service_pb2_grpc
@@ -87,17 +88,19 @@ class BlockingTransport:
 
     def __init__(self, connection: ConnectionSettings, *, wait_for_ready: bool) -> None:
         self._connection = connection
-        self._call_options: dict[str, Any] = {
-            "metadata": connection.metadata(),
-            # None leaves it to the channel; gRPC takes False for an explicit wish.
-            "wait_for_ready": wait_for_ready or None,
-        }
+        self._metadata = connection.metadata()
+        # None leaves it to the channel; gRPC takes False for an explicit wish.
+        self._wait_for_ready = wait_for_ready or None
         self._lock = threading.Lock()
         self._channels: list[grpc.Channel] = []
         self._stubs: list[tokenizer_service_pb2_grpc.TokenizerServiceStub] = []
         self._turns = count()
         self._watch = AnswerWatch()
         self._closed = False
+
+    def _call_options(self) -> dict[str, Any]:
+        """What each call gets besides its message and time limit."""
+        return {"metadata": self._metadata + trace_metadata(), "wait_for_ready": self._wait_for_ready}
 
     def run(self, program: Program[Result], timeout_s: float | None) -> Result:
         """Runs a program: each of its requests has the time limit for itself."""
@@ -106,7 +109,7 @@ class BlockingTransport:
             while True:
                 method = getattr(self._stub(), request.method)
                 try:
-                    reply = method(request.message, timeout=timeout_s, **self._call_options)
+                    reply = method(request.message, timeout=timeout_s, **self._call_options())
                 except grpc.RpcError as error:
                     failure = error_of_call(error)
                     failure.__cause__ = error
@@ -119,12 +122,12 @@ class BlockingTransport:
 
     def open_stream(self, method: str) -> BlockingStream[Any]:
         """Opens a bidirectional call."""
-        return BlockingStream(getattr(self._stub(), method), watch=self._watch, **self._call_options)
+        return BlockingStream(getattr(self._stub(), method), watch=self._watch, **self._call_options())
 
     def read_all(self, method: str, request: Message, timeout_s: float | None) -> list[Any]:
         """Reads a server stream to its end."""
         try:
-            return list(getattr(self._stub(), method)(request, timeout=timeout_s, **self._call_options))
+            return list(getattr(self._stub(), method)(request, timeout=timeout_s, **self._call_options()))
         except grpc.RpcError as error:
             raise error_of_call(error) from error
 

@@ -13,6 +13,7 @@ from tokend_server.fleet import Fleet
 from tokend_server.native_stderr import unbuffer_stderr
 from tokend_server.stop_signals import StopSignals
 from tokend_server.supervisor import StartFailed
+from tokend_server.tracing import problem_with
 
 __all__ = ["main"]
 
@@ -44,10 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if loaded.print_config:
         sys.stdout.write(print_config(loaded))
         return _EXIT_STOPPED
+    return _start(loaded.settings)
+
+
+def _start(settings: Settings) -> int:
+    if problem := problem_with(settings.traces):
+        return _fail(problem)
     unbuffer_stderr()
-    logs.configure(loaded.settings.log_level, loaded.settings.log_format)
-    n_workers = loaded.settings.workers or usable_cores()
-    return _serve(loaded.settings) if n_workers == 1 else _serve_by_workers(loaded.settings, n_workers)
+    logs.configure(settings.log_level, settings.log_format)
+    n_workers = settings.workers or usable_cores()
+    return _serve(settings) if n_workers == 1 else _serve_by_workers(settings, n_workers)
 
 
 def _serve(settings: Settings) -> int:

@@ -20,6 +20,7 @@ from tokend_server.service.encode import EncodeService
 from tokend_server.service.info import InfoService
 from tokend_server.service.limits import Limits
 from tokend_server.service.work import Budget
+from tokend_server.tracing import Tracing
 from tokend_server.transport.calls import CallScope
 from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
@@ -35,6 +36,8 @@ __all__ = ["App", "Share", "announce", "ready_line"]
 _log = logs.get("app")
 # A tenth of Python's own.
 _SWITCH_INTERVAL_S = 0.0005
+# How long the last spans may take to be sent at the end.
+_LAST_SPANS_S = 3.0
 _STATES = {ServingState.LOADING: "loading the tokenizer", ServingState.DRAINING: "shutting down"}
 
 
@@ -83,6 +86,9 @@ class App:
         self.metrics.unary_threads.add(settings.unary_threads)
         self._admission = _admission(settings, self.metrics)
         self._scope = CallScope(self._admission, self._limits)
+        self._tracing = self._scope.tracing = (
+            None if settings.traces == "off" else Tracing(version=__version__)
+        )
         self._router = Router(self._scope, self.metrics, self._live)
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
         self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
@@ -148,7 +154,7 @@ class App:
             InfoMethods(InfoService(tokenizer, self._limits)),
         )
         self._router.serve(answers, tokenizer.fingerprint)
-        served.begin(self.metrics, self._grpc.run_in_background)
+        served.begin(self.metrics, self._grpc.run_in_background, self._tracing)
         self._admission.state = ServingState.SERVING
         self._grpc.set_serving(serving=True)
         self.metrics.worker.become("serving")
@@ -177,6 +183,8 @@ class App:
         self._credentials.end()
         if self._served is not None:
             self._served.end()
+        if self._tracing is not None:
+            self._tracing.close(_LAST_SPANS_S)
         if self._ops is not None:
             self._ops.stop()
         if was_serving:

@@ -88,6 +88,7 @@ class Settings:
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
     keepalive_s: float = setting(60.0, seconds(1, 7200), "how long a client may be silent before it is asked whether it is there")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least severe log records to write")
+    traces: str = setting("off", choice("off", "otlp"), "OpenTelemetry spans of calls; otlp: sent to where OTEL_* says, needs the extra tokend[otel]")
     log_format: str = setting("text", choice("text", "json"), "form of the log on stderr, one line a record")
     # fmt: on
 

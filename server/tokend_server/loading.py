@@ -13,6 +13,7 @@ from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.engine.shadow import ShadowResult
 from tokend_server.engine.verdicts import VerdictStore, default_state_folder
 from tokend_server.metrics import Metrics
+from tokend_server.tracing import Tracing
 
 __all__ = ["EngineWatch", "Served", "load_served", "verdict_store"]
 
@@ -26,14 +27,20 @@ class Served:
     tokenizer: FrozenTokenizer
     choice: EngineChoice
 
-    def begin(self, metrics: Metrics, in_background: Callable[[Callable[[], None]], None]) -> None:
+    def begin(
+        self,
+        metrics: Metrics,
+        in_background: Callable[[Callable[[], None]], None],
+        tracing: Tracing | None = None,
+    ) -> None:
         """Tell of the engine from now on, and do in the background what its choice still needs; after any fork.
 
         Args:
             metrics: Counts what the engines do.
             in_background: Runs something on a thread that lets others run first; the fast engine starts its own there.
+            tracing: Has the spans that are told which engine their texts had.
         """
-        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer, in_background))
+        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer, in_background, tracing))
         self.choice.follow(self.tokenizer.encoder)
 
     def end(self) -> None:
@@ -76,16 +83,20 @@ class EngineWatch(EngineEvents):
         metrics: Metrics,
         tokenizer: FrozenTokenizer,
         in_background: Callable[[Callable[[], None]], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._metrics = metrics
         self._in_background = in_background
         self._tokenizer = tokenizer
+        self._tracing = tracing
         # Bound here: this is called for every request.
         self._encoded = metrics.engine.encoded
 
     def encoded(self, engine: str, n_texts: int) -> None:
-        """Count texts."""
+        """Count texts, and name the engine in the call's span."""
         self._encoded(engine, n_texts)
+        if self._tracing is not None:
+            self._tracing.encoded(engine)
 
     def shadow_checked(self, result: ShadowResult) -> None:
         """Count a check."""

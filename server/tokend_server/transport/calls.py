@@ -6,7 +6,8 @@ refusing, counting and logging happen here, once.
 
 import re
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ from tokend_server.transport.status import Metadata, code_number, error_trailer,
 
 if TYPE_CHECKING:
     from tokend_server.service.access import Access, Entry
+    from tokend_server.tracing import Tracing
 
 __all__ = ["Call", "CallScope", "RequestIds", "parse"]
 
@@ -39,8 +41,11 @@ _DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
 # A client tells its deadline rounded up, and leaves by its own clock.
 _DEADLINE_ROUNDING_S = 0.1
 
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 _M = TypeVar("_M", bound=Message)
 _log = logs.get("transport")
+_totals = threading.Lock()
 
 
 def parse(message_type: type[_M], data: bytes) -> _M:
@@ -93,6 +98,8 @@ class CallScope:
         self.request_ids = RequestIds()
         self.access: Access | None = None
         """Who may call what; None: everybody everything."""
+        self.tracing: Tracing | None = None
+        """Makes a span of each call; None: nobody wants any."""
         self.fingerprint = ""
         """Of the served tokenizer; "" while it loads."""
 
@@ -121,6 +128,7 @@ class Call:
         "_authorization",
         "_entry",
         "_scope",
+        "_span",
         "_state_at_arrival",
         "_tally",
         "caller",
@@ -150,6 +158,7 @@ class Call:
         self.request_id = scope.request_ids.of(metadata)
         self.n_tokens = self.n_texts = 0
         """What the call has moved so far."""
+        self._span = None if scope.tracing is None else scope.tracing.call(method_name, metadata)
 
     def __del__(self) -> None:
         if not self._tally.ended:
@@ -162,6 +171,8 @@ class Call:
             RequestError: The caller has no right to the call, or the server's state did not admit calls when it arrived.
         """
         self._tally.begun()
+        if self._span is not None:
+            self._span.begun(self._tally.age_s())
         access = self._scope.access
         if access is not None:
             name = self.method_name
@@ -180,6 +191,13 @@ class Call:
             self._entry.check()
         return parse(message_type, data)
 
+    def work(self, answer: Callable[[_Request], _Answer], request: _Request) -> _Answer:
+        """Run what answers a message, so that what is traced meanwhile is told of this call."""
+        if self._span is None:
+            return answer(request)
+        with self._span.current():
+            return answer(request)
+
     def reply(self, message: Message) -> bytes:
         """Write and count one answer.
 
@@ -197,8 +215,7 @@ class Call:
 
     def observe(self, usage: Usage) -> None:
         """Count a request that was answered in full."""
-        self.n_tokens += usage.n_tokens
-        self.n_texts += usage.n_texts
+        self._add(usage)
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.answered(
                 usage.n_tokens,
@@ -213,8 +230,7 @@ class Call:
 
     def moved(self, usage: Usage) -> None:
         """Count what one message of a StreamDecode moved; its sequences are counted when they end."""
-        self.n_tokens += usage.n_tokens
-        self.n_texts += usage.n_texts
+        self._add(usage)
         if isinstance(self.metrics, WorkMetrics):
             self.metrics.moved(
                 usage.n_tokens,
@@ -225,6 +241,12 @@ class Call:
             )
             self.metrics.met_unknown_ids(usage.unknown_ids)
             self.metrics.sent_replacement_characters(usage.replacement_characters)
+
+    def _add(self, usage: Usage) -> None:
+        # Several batches of a StreamEncode may be in work at once.
+        with _totals:
+            self.n_tokens += usage.n_tokens
+            self.n_texts += usage.n_texts
 
     def sequence_ended(self, n_tokens: int) -> None:
         """Count a sequence of a StreamDecode that ended well."""
@@ -260,6 +282,8 @@ class Call:
             _log.error("a call failed", error=error.__cause__ or error, reason=refused.reason, **fields)
         else:
             _log.info("refused", reason=refused.reason, **fields)
+        if self._span is not None:
+            self._span.refused(refused.reason, facts)
         shorten(refused)
         self.metrics.refused(refused.reason)
         return refused
@@ -281,16 +305,31 @@ class Call:
     def end(self, code: int) -> None:
         """Count the call's end, with a gRPC status code; only the first time counts."""
         duration_s = self._tally.handled(code, self.caller)
-        if duration_s is not None and _log.is_debug():
+        if duration_s is None:
+            return
+        if self._span is not None:
+            self._span.end(
+                _CODE_NAMES[code], self._facts() | {"fingerprint": self._scope.fingerprint or None}
+            )
+        if _log.is_debug():
             _log.debug("handled", **self._log_fields(code, duration_s))
 
     def _log_fields(self, code: int, duration_s: float) -> dict[str, logs.Field]:
-        return {
+        fields: dict[str, logs.Field] = {
             "method": self.method_name,
-            "caller": self.caller,
             "code": _CODE_NAMES[code],
             "duration_s": round(duration_s, 6),
+            **self._facts(),
+        }
+        if self._span is not None:
+            fields["trace_id"] = self._span.trace_id
+        return fields
+
+    def _facts(self) -> dict[str, logs.Field]:
+        """Return what log and trace tell alike of the call so far."""
+        return {
             "n_tokens": self.n_tokens,
             "n_texts": self.n_texts,
+            "caller": self.caller,
             "request_id": self.request_id,
         }

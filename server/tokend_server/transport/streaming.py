@@ -209,7 +209,7 @@ class StreamRun(Generic[_Request]):
         started_s = time.perf_counter()
         request = self._call.receive(self._request_type, data)
         with self._admitted(len(data), self._session.n_texts(request)):
-            reply = self._call.reply(self._session.answer(request))
+            reply = self._call.reply(self._call.work(self._session.answer, request))
         if isinstance(self._call.metrics, WorkMetrics):
             self._call.metrics.message_took(time.perf_counter() - started_s)
         return reply

@@ -155,7 +155,7 @@ class TakenCall(ABC):
     def _answer(self, request: Message) -> None:
         call = self.call
         try:
-            message, usage = self.method.answer(request)
+            message, usage = call.work(self.method.answer, request)
             if self.respond(call.reply(message), call.trailer()):
                 call.observe(usage)
                 call.end(_OK)

@@ -26,6 +26,7 @@ _SERVICE = "tokend.v1.TokenizerService"
 _FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 # A stream of a million refused batches must not make a span of a million events.
 _MAX_REFUSALS = 32
+_counting = threading.Lock()
 
 
 def problem_with(traces: str, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -146,8 +147,11 @@ class CallSpan:
 
     def refused(self, reason: str, facts: Mapping[str, Field]) -> None:
         """Note a refusal: of the call, or of a batch or a sequence in it."""
-        self._n_refusals += 1
-        if self._n_refusals <= _MAX_REFUSALS:
+        # Several batches of a StreamEncode may be in work at once.
+        with _counting:
+            self._n_refusals += 1
+            is_told = self._n_refusals <= _MAX_REFUSALS
+        if is_told:
             attributes = {f"tokend.{name}": value for name, value in facts.items() if value is not None}
             self._span.add_event("refused", {"tokend.reason": reason, **attributes})
 

@@ -62,6 +62,7 @@ class ConnectionSettings:
     connections: int
     token: str | None = field(repr=False)
     tls: Tls | None
+    allow_plaintext_token: bool
     channel_options: tuple[tuple[str, int | str], ...]
 
     def __post_init__(self) -> None:
@@ -76,6 +77,13 @@ class ConnectionSettings:
         # Anything else would break the header that carries it; the token itself stays out of the message.
         if self.token is not None and not re.fullmatch(r"[\x21-\x7e]+", self.token):
             raise ValueError("token may hold printable ASCII without spaces only")
+        if self.token is not None and not (
+            self.tls is not None or self.allow_plaintext_token or is_loopback(self.target)
+        ):
+            raise ValueError(
+                f"the token would go to {self.target} unencrypted: use tls, or say allow_plaintext_token=True if "
+                "something else encrypts the connection"
+            )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The metadata of every call."""

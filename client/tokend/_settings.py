@@ -27,6 +27,7 @@ class ClientSettings:
         expected_fingerprint: str | None,
         token: str | None,
         tls: Tls | bool | None,
+        allow_plaintext_token: bool,
         wait_for_ready: bool,
         channel_options: Sequence[tuple[str, int | str]],
     ) -> None:
@@ -39,6 +40,7 @@ class ClientSettings:
             connections=connections,
             token=token,
             tls=tls,
+            allow_plaintext_token=checked_flag(allow_plaintext_token, "allow_plaintext_token"),
             channel_options=tuple(channel_options),
         )
         self.timeout_s = checked_timeout(timeout_s, None)

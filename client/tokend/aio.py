@@ -53,6 +53,7 @@ class AsyncClient:
         expected_fingerprint: str | None = None,
         token: str | None = None,
         tls: Tls | bool | None = None,
+        allow_plaintext_token: bool = False,
         wait_for_ready: bool = False,
         join_calls: bool = True,
         channel_options: Sequence[tuple[str, int | str]] = (),
@@ -64,6 +65,7 @@ class AsyncClient:
             expected_fingerprint=expected_fingerprint,
             token=token,
             tls=tls,
+            allow_plaintext_token=allow_plaintext_token,
             wait_for_ready=wait_for_ready,
             channel_options=channel_options,
         )

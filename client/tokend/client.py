@@ -32,8 +32,9 @@ class Client:
         timeout_s: The longest wait for an answer, in seconds, where a call does not say otherwise: of a unary call
             with its retries, of each part of a call that is sent in parts, of each answer of a stream. Infinity: none.
         expected_fingerprint: The sha256 that the served tokenizer file must have, for every call.
-        token: Sent as `authorization: Bearer TOKEN`.
+        token: Sent as `authorization: Bearer TOKEN`; refused where it would leave this machine unencrypted.
         tls: True for TLS with the usual authorities, or a `tokend.Tls`; None for plain connections.
+        allow_plaintext_token: Let the token leave this machine unencrypted, where something else encrypts it.
         wait_for_ready: Let calls wait, within their time limit, for a server that is not reachable yet.
         channel_options: gRPC channel options, which win over the client's own.
 
@@ -51,6 +52,7 @@ class Client:
         expected_fingerprint: str | None = None,
         token: str | None = None,
         tls: Tls | bool | None = None,
+        allow_plaintext_token: bool = False,
         wait_for_ready: bool = False,
         channel_options: Sequence[tuple[str, int | str]] = (),
     ) -> None:
@@ -61,6 +63,7 @@ class Client:
             expected_fingerprint=expected_fingerprint,
             token=token,
             tls=tls,
+            allow_plaintext_token=allow_plaintext_token,
             wait_for_ready=wait_for_ready,
             channel_options=channel_options,
         )

@@ -92,6 +92,8 @@ class App:
         self._router = Router(self._scope, self.metrics, self._live)
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
         self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
+        self._credentials: CredentialsInForce = credentials.begin(self.metrics)
+        self._scope.access = self._credentials.access
         try:
             self._grpc = GrpcServer(
                 settings.listen if share is None else share.address,
@@ -99,6 +101,7 @@ class App:
                 self._scope,
                 self.metrics,
                 front=settings.front,
+                certificate=self._credentials.certificate,
                 unary_threads=settings.unary_threads,
                 keepalive_s=settings.keepalive_s,
                 max_message_bytes=settings.max_message_bytes,
@@ -110,10 +113,9 @@ class App:
                     settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready
                 )
         except OSError:
+            self._credentials.end()
             self._stderr_guard.close()
             raise
-        self._credentials: CredentialsInForce = credentials.begin(self.metrics)
-        self._scope.access = self._credentials.access
         self._served: Served | None = None
         self._stopped = threading.Lock()
 

@@ -65,6 +65,9 @@ class Settings:
     listen: Address = setting(Address(host="127.0.0.1", port=50051), ADDRESS, "where gRPC listens; port 0 takes a free one")  # noqa: RUF009 (frozen)
     ops_listen: Address = setting(Address(host="127.0.0.1", port=9464), ADDRESS, "where /metrics, /healthz and /readyz listen; port 0 takes a free one")  # noqa: RUF009 (frozen)
     auth_tokens_file: Path | None = setting(None, PATH, "file of bearer tokens; every call but health then needs one (tokend new-token)")  # noqa: RUF009 (None)
+    tls_cert_file: Path | None = setting(None, PATH, "PEM of the server's certificate and its chain; with it the gRPC port speaks TLS alone")  # noqa: RUF009 (None)
+    tls_key_file: Path | None = setting(None, PATH, "PEM of the certificate's private key")  # noqa: RUF009 (None)
+    tls_client_ca_file: Path | None = setting(None, PATH, "PEM of the authorities whose certificates clients must show (mTLS); unset: clients need none")  # noqa: RUF009 (None)
     allow_port_sharing: bool = setting(False, BOOLEAN, "let another server listen on the same gRPC port (SO_REUSEPORT)")
     front: str = setting("grpcio", choice("grpcio", "native"), "what takes gRPC's connections; native needs the extra tokend[native]")
     control_tokens: tuple[str, ...] = setting((), texts("TOKEN"), "more added tokens that TEXT keeps as text and REJECT refuses: names, or /pattern/")
@@ -93,11 +96,12 @@ class Settings:
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Refuse limits that contradict each other.
+        """Refuse settings that contradict each other.
 
         Raises:
-            ConfigError: a text limit above the batch limit, or a batch limit above the message limit.
+            ConfigError: a text limit above the batch limit, a batch limit above the message limit, or half of TLS.
         """
+        self._check_tls()
         for smaller, larger in (
             ("max_text_bytes", "max_batch_bytes"),
             ("max_batch_bytes", "max_message_bytes"),
@@ -108,6 +112,17 @@ class Settings:
                     f"{smaller} ({show_size(low)}) is above {larger} ({show_size(high)}): raise {_flag(larger)} or "
                     f"lower {_flag(smaller)}"
                 )
+
+    def _check_tls(self) -> None:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ConfigError("tls_cert_file and tls_key_file go together: set both or neither")
+        if self.tls_cert_file is None:
+            if self.tls_client_ca_file is not None:
+                raise ConfigError(
+                    "tls_client_ca_file asks clients for certificates, which takes tls_cert_file"
+                )
+        elif self.front == "native":
+            raise ConfigError("the native front has no TLS: take --front grpcio, or unset tls_cert_file")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokend_server.certificates import CertificateFiles, ExpiryWatch, ServerCertificate
 from tokend_server.config import Settings
 from tokend_server.metrics import MOST_NAMES, CallerNames, Metrics
 from tokend_server.service.access import Access, Tokens
@@ -21,6 +22,8 @@ class Credentials:
 
     tokens: WatchedFiles[Tokens] | None
     """None: everybody may call everything."""
+    tls: WatchedFiles[ServerCertificate] | None
+    """None: connections are not encrypted."""
 
     def refresh(self) -> None:
         """Read the files again, in a worker that may be younger than they are.
@@ -28,8 +31,9 @@ class Credentials:
         Raises:
             CredentialsError: They are not right now.
         """
-        if self.tokens is not None:
-            self.tokens.refresh()
+        for files in (self.tokens, self.tls):
+            if files is not None:
+                files.refresh()
 
     def begin(self, metrics: Metrics) -> "CredentialsInForce":
         """Follow the files from now on, on a thread; after any fork."""
@@ -47,14 +51,26 @@ class Credentials:
 
             self.tokens.follow(use, metrics.files)
             looks.append(self.tokens.look)
-        return CredentialsInForce(access=access, watch=FileWatch(looks) if looks else None)
+        tls = self.tls
+        if tls is not None:
+            tls.follow(lambda certificate: metrics.files.certificate(certificate.expires_s), metrics.files)
+            expiry = ExpiryWatch(lambda: tls.value)
+            expiry.look()
+            looks += [tls.look, expiry.look]
+        return CredentialsInForce(
+            access=access,
+            certificate=None if tls is None else lambda: tls.value,
+            watch=FileWatch(looks) if looks else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CredentialsInForce:
     """What follows the files in one process that serves."""
 
-    access: Access | None
+    access: "Access | None"
+    certificate: "Callable[[], ServerCertificate] | None"
+    """Returns what a new connection is shown; None: no TLS."""
     watch: FileWatch | None
 
     def end(self) -> None:
@@ -73,8 +89,20 @@ def read_credentials(settings: Settings) -> Credentials:
     return Credentials(
         tokens=None
         if path is None
-        else WatchedFiles("auth_tokens", [path], lambda data: parse_tokens(data[0], str(path)))
+        else WatchedFiles("auth_tokens", [path], lambda data: parse_tokens(data[0], str(path))),
+        tls=_read_tls(settings),
     )
+
+
+def _read_tls(settings: Settings) -> WatchedFiles[ServerCertificate] | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    files = CertificateFiles(
+        chain=settings.tls_cert_file,
+        key=settings.tls_key_file,
+        client_authorities=settings.tls_client_ca_file,
+    )
+    return WatchedFiles("tls", files.paths, files.read)
 
 
 def caller_names(settings: Settings) -> CallerNames:

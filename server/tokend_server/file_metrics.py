@@ -28,6 +28,16 @@ class FileMetrics:
             for file in WATCHED_FILES
         }
 
+        self._expiry = table.least(
+            "tokend_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that is shown ends; 0: no TLS.",
+        )
+
+    def certificate(self, expires_s: float) -> None:
+        """Say when the certificate in use ends, in seconds since 1970."""
+        with self._table.lock:
+            self._table.cells[self._expiry] = expires_s
+
     def judged(self, file: str, *, stale: bool, changed: bool) -> None:
         """Say that a file was looked at because it had changed.
 

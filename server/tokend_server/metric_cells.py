@@ -36,11 +36,12 @@ class Histogram:
         cells[first + len(self.bounds) + 1] += value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Family:
     name: str
     help: str
     type: str
+    least: bool
     rows: list[tuple[Labels, int | Histogram]] = field(default_factory=list)
 
 
@@ -64,6 +65,12 @@ class CellTable(Collector):
         """Add a series that goes up and down, and return its cell."""
         return self._single(name, help_text, "gauge", labels)
 
+    def least(self, name: str, help_text: str) -> int:
+        """Add a gauge of which not the sum of all processes is shown but the least that is not 0; return its cell."""
+        cell = self._single(name, help_text, "gauge", None)
+        self._families[name].least = True
+        return cell
+
     def histogram(
         self, name: str, help_text: str, bounds: tuple[float, ...], labels: Labels = None
     ) -> Histogram:
@@ -83,7 +90,7 @@ class CellTable(Collector):
         return first
 
     def _family(self, name: str, help_text: str, kind: str) -> _Family:
-        return self._families.setdefault(name, _Family(name=name, help=help_text, type=kind))
+        return self._families.setdefault(name, _Family(name=name, help=help_text, type=kind, least=False))
 
     def total(self, cell: int) -> float:
         """Return what a scrape would show of a counter or a gauge."""
@@ -119,8 +126,12 @@ class CellTable(Collector):
                 if isinstance(cells, Histogram):
                     _add_histogram(metric, labels, cells, values)
                 else:
-                    metric.add_sample(family.name + suffix, dict(labels), values[cells])
+                    shown = self._least_of(cells) if family.least else values[cells]
+                    metric.add_sample(family.name + suffix, dict(labels), shown)
             yield metric
+
+    def _least_of(self, cell: int) -> float:
+        return min(filter(None, self._row.each(cell)), default=0.0)
 
 
 def _add_histogram(

@@ -46,6 +46,9 @@ class Row(Protocol):
     def totals(self) -> Sequence[float]:
         """Return a copy of what a scrape shows: for each cell the sum over all rows."""
 
+    def each(self, cell: int) -> Sequence[float]:
+        """Return what the processes have in a cell, one by one."""
+
     def set_labels(self, labels: Labels) -> None:
         """Set the labels of this process's info metrics, for all of them at once."""
 
@@ -67,6 +70,10 @@ class LocalRow:
     def totals(self) -> Sequence[float]:
         """Return a copy of the cells; the caller keeps writers out meanwhile."""
         return self.cells[:]
+
+    def each(self, cell: int) -> Sequence[float]:
+        """Return the cell."""
+        return [self.cells[cell]]
 
     def set_labels(self, labels: Labels) -> None:
         """Set the labels of the info metrics."""
@@ -108,6 +115,10 @@ class SharedRows:
         """
         return list(map(sum, zip(*(row.tolist() for row in self._rows), strict=True)))
 
+    def each(self, cell: int) -> list[float]:
+        """Return what the rows have in a cell, one by one."""
+        return [row[cell] for row in self._rows]
+
     def bury(self, n: int, gauges: Iterable[int]) -> None:
         """Clear what lived in a process that has died: its gauges and labels. Its counts stay."""
         for cell in gauges:
@@ -140,6 +151,10 @@ class SharedRow:
     def totals(self) -> Sequence[float]:
         """Return for each cell the sum over all rows."""
         return self._rows.totals()
+
+    def each(self, cell: int) -> Sequence[float]:
+        """Return what all rows have in a cell, one by one."""
+        return self._rows.each(cell)
 
     def set_labels(self, labels: Labels) -> None:
         """Set the labels of this process; a reader sees the old ones, the new ones, or for a moment none."""

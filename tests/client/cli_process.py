@@ -13,7 +13,14 @@ from pathlib import Path
 
 WITHIN_S = 60
 COMMAND = (sys.executable, "-m", "tokend")
-OWN_VARIABLES = ("TOKEND_TARGET", "TOKEND_TOKEN", "TOKEND_TIMEOUT_S", "NO_COLOR", "COLUMNS")
+OWN_VARIABLES = (
+    "TOKEND_TARGET",
+    "TOKEND_TOKEN",
+    "TOKEND_TIMEOUT_S",
+    "TOKEND_CLIENT_TLS",
+    "NO_COLOR",
+    "COLUMNS",
+)
 
 
 @dataclass(frozen=True)

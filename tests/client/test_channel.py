@@ -13,7 +13,14 @@ from tokend._channel import ConnectionSettings, is_loopback, is_name
 
 
 def options(target: str = "tokend:50051", **settings: Any) -> dict[str, Any]:
-    chosen = {"connections": 1, "token": None, "tls": None, "channel_options": (), **settings}
+    chosen = {
+        "connections": 1,
+        "token": None,
+        "tls": None,
+        "allow_plaintext_token": False,
+        "channel_options": (),
+        **settings,
+    }
     return dict(ConnectionSettings(target=target, **chosen).options())
 
 
@@ -102,15 +109,34 @@ def test_bad_settings_are_refused_when_a_client_is_made(
     assert "two words" not in str(raised.value)
 
 
+@pytest.mark.parametrize("client", [tokend.Client, tokend.AsyncClient])
+def test_a_token_leaves_this_machine_encrypted_unless_the_caller_says_so(client: type[Any]) -> None:
+    with pytest.raises(ValueError, match="unencrypted") as raised:
+        client("tokend:50051", token="s3cret")
+    assert "s3cret" not in str(raised.value)
+    for target in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/tokend.sock"):
+        client(target, token="s3cret")
+    client("tokend:50051", token="s3cret", tls=True)
+    client("tokend:50051", token="s3cret", allow_plaintext_token=True)
+    client("tokend:50051")
+
+
 def test_a_key_without_its_certificates_is_refused() -> None:
     with pytest.raises(ValueError, match="go together"):
         tokend.Tls(private_key=b"key")
 
 
 def test_secrets_stay_out_of_reprs() -> None:
-    settings = ConnectionSettings(target="t:1", connections=1, token="s3cret", tls=None, channel_options=())
+    settings = ConnectionSettings(
+        target="127.0.0.1:1",
+        connections=1,
+        token="s3cret",
+        tls=None,
+        allow_plaintext_token=False,
+        channel_options=(),
+    )
     assert "s3cret" not in repr(settings)
-    assert "s3cret" not in repr(tokend.Client("t:1", token="s3cret"))
+    assert "s3cret" not in repr(tokend.Client("127.0.0.1:1", token="s3cret"))
     assert "key" not in repr(tokend.Tls(private_key=b"key", certificate_chain=b"chain")).replace(
         "private_key", ""
     )

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from tokend import Client, Tls
+from tokend._channel import is_loopback
 from tokend._cli.failures import bad_input
 
 __all__ = ["add_connection_flags", "connect"]
@@ -12,6 +13,7 @@ __all__ = ["add_connection_flags", "connect"]
 _DEFAULT_TARGET = "127.0.0.1:50051"
 _DEFAULT_TIMEOUT_S = "30"
 _SHA256_DIGITS = 64
+_PREFIX = "TOKEND_CLIENT_"
 
 
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
@@ -42,22 +44,55 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TOKEN",
         help="sent as a bearer token; better given as TOKEND_TOKEN, since other users see flags",
     )
-    group.add_argument("--tls", action="store_true", help="encrypt; the other --tls flags imply it")
-    group.add_argument("--tls-ca", metavar="FILE", help="PEM of the authorities to trust")
-    group.add_argument("--tls-cert", metavar="FILE", help="PEM of the client's certificates")
-    group.add_argument("--tls-key", metavar="FILE", help="PEM of the client's key")
-    group.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
+    group.add_argument(
+        "--allow-plaintext-token",
+        action="store_true",
+        default=_switch("ALLOW_PLAINTEXT_TOKEN"),
+        help="let the token leave this machine unencrypted, where something else encrypts it",
+    )
+    group.add_argument(
+        "--tls",
+        action="store_true",
+        default=_switch("TLS"),
+        help="encrypt; the other --tls flags imply it (each also TOKEND_CLIENT_TLS...)",
+    )
+    for flag, value, meaning in (
+        ("ca", "FILE", "PEM of the authorities to trust"),
+        ("cert", "FILE", "PEM of the client's certificates"),
+        ("key", "FILE", "PEM of the client's key"),
+        ("server-name", "NAME", "the name in the server's certificate"),
+    ):
+        group.add_argument(
+            f"--tls-{flag}",
+            default=os.environ.get(f"{_PREFIX}TLS_{flag.upper().replace('-', '_')}") or None,
+            metavar=value,
+            help=meaning,
+        )
 
 
 def connect(arguments: argparse.Namespace) -> Client:
     """The client that a command line asks for; it connects at its first call."""
+    tls = _tls(arguments)
+    if arguments.auth_token and not (tls or arguments.allow_plaintext_token or is_loopback(arguments.target)):
+        raise bad_input(
+            f"the token would go to {arguments.target} unencrypted; --tls or --tls-ca encrypts, --allow-plaintext-token "
+            "sends it all the same"
+        )
     return Client(
         arguments.target,
         timeout_s=arguments.timeout,
         expected_fingerprint=arguments.expected_fingerprint,
         token=arguments.auth_token,
-        tls=_tls(arguments),
+        tls=tls,
+        allow_plaintext_token=arguments.allow_plaintext_token,
     )
+
+
+def _switch(name: str) -> bool:
+    value = os.environ.get(_PREFIX + name, "").lower()
+    if value not in {"", "0", "1", "false", "true"}:
+        raise bad_input(f"{_PREFIX}{name} is neither true nor false")
+    return value in {"1", "true"}
 
 
 def _tls(arguments: argparse.Namespace) -> Tls | None:

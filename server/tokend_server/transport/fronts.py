@@ -38,6 +38,7 @@ def listen(
     router: Router,
     threads: CallThreads,
     *,
+    credentials: grpc.ServerCredentials | None,
     max_message_bytes: int,
     max_metadata_bytes: int,
     keepalive_ms: tuple[int, int],
@@ -51,6 +52,7 @@ def listen(
         server: Answers what the front does not; not started yet.
         router: Has the unary methods, for a front that answers them itself.
         threads: What answers unary calls.
+        credentials: For TLS, which the native front has not; None: none.
         max_message_bytes: Largest message, either way.
         max_metadata_bytes: Most metadata of one call.
         keepalive_ms: After how long a silence a client is asked whether it is there, and how long it may take to say so.
@@ -60,7 +62,7 @@ def listen(
         OSError: The address cannot be bound, or the front is not installed; one line says which.
     """
     if name == "grpcio":
-        return _GrpcioFront(address, server)
+        return _GrpcioFront(address, server, credentials)
     try:
         # It is an extra: who does not ask for it need not have it.
         from tokend_server.transport.native_front import NativeFront  # noqa: PLC0415
@@ -83,9 +85,14 @@ def listen(
 class _GrpcioFront:
     """The grpcio server's own port; the server starts and stops it."""
 
-    def __init__(self, address: Address, server: grpc.Server) -> None:
+    def __init__(
+        self, address: Address, server: grpc.Server, credentials: grpc.ServerCredentials | None
+    ) -> None:
         try:
-            self.port = server.add_insecure_port(str(address))
+            if credentials is None:
+                self.port = server.add_insecure_port(str(address))
+            else:
+                self.port = server.add_secure_port(str(address), credentials)
         except RuntimeError:
             raise OSError(
                 errno.EADDRNOTAVAIL,

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from tokend_server.certificates import ServerCertificate
 from tokend_server.config import Address
 from tokend_server.metrics import Metrics
 from tokend_server.transport.calls import CallScope
@@ -14,6 +15,7 @@ from tokend_server.transport.fronts import listen
 from tokend_server.transport.grpcio_calls import GrpcioCalls
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
 from tokend_server.transport.threads import CallThreads
+from tokend_server.transport.tls import server_credentials
 
 __all__ = ["GrpcServer"]
 
@@ -38,6 +40,7 @@ class GrpcServer:
         metrics: Metrics,
         *,
         front: str,
+        certificate: Callable[[], ServerCertificate] | None,
         unary_threads: int,
         keepalive_s: float,
         max_message_bytes: int,
@@ -51,6 +54,7 @@ class GrpcServer:
             scope: What its calls share with reflection: who may call.
             metrics: Counts the calls that nothing serves.
             front: What listens, `grpcio` or `native`; behind a native front this server has the streams.
+            certificate: Returns what new connections are shown; None: no TLS. Not with the native front.
             unary_threads: Threads for unary calls.
             keepalive_s: How long a connection may be silent before its client is asked whether it is still there.
             max_message_bytes: Largest message, either way.
@@ -89,6 +93,7 @@ class GrpcServer:
             self._server,
             router,
             self._threads,
+            credentials=None if certificate is None else server_credentials(certificate),
             max_message_bytes=max_message_bytes,
             max_metadata_bytes=_MAX_METADATA_BYTES,
             keepalive_ms=keepalive_ms,

@@ -33,7 +33,14 @@ _COMMANDS: Mapping[str, Callable[[Arguments, Client, Output], None]] = MappingPr
         "lookup": describe.run_lookup,
     }
 )
-_SERVER_MODULES = ("tokend_server", "tokenizers", "prometheus_client", "grpc_health", "grpc_reflection")
+_SERVER_MODULES = (
+    "tokend_server",
+    "tokenizers",
+    "prometheus_client",
+    "grpc_health",
+    "grpc_reflection",
+    "cryptography",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

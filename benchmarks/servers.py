@@ -142,7 +142,9 @@ def echo(front: str, reply_bytes: int, *, core: int | None = None) -> Iterator[S
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would set up a server in another way."""
+    """Ours, without what would set up a server in another way; with compiled files, as an installed package has them."""
     return {
-        name: value for name, value in os.environ.items() if not name.startswith("TOKEND_") or "ZOO" in name
+        name: value
+        for name, value in os.environ.items()
+        if (not name.startswith("TOKEND_") or "ZOO" in name) and name != "PYTHONDONTWRITEBYTECODE"
     }

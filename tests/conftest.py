@@ -1,6 +1,7 @@
 """Fixtures that every test may use: tokenizers by name, and real servers that live as long as the session."""
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # For every server that a test starts: verification in the background would take the machine from the tests. Those that
 # are about the fast engine ask for it with `--engine auto` and a `--state-dir` of their own.
 os.environ.setdefault("TOKEND_ENGINE", "reference")
+
+# What servers keep from one start to the next is the session's own, and not the user's.
+_STATE = tempfile.TemporaryDirectory(prefix="tokend-tests-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,11 @@
 """What is served: the frozen tokenizer, and the choice of the engine behind it, told to the log and the metrics."""
 
+import contextlib
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tokend_server import logs
 from tokend_server.config import Settings
@@ -15,7 +18,7 @@ from tokend_server.engine.verdicts import VerdictStore, default_state_folder
 from tokend_server.metrics import Metrics
 from tokend_server.tracing import Tracing
 
-__all__ = ["EngineWatch", "Served", "load_served", "verdict_store"]
+__all__ = ["EngineWatch", "Served", "load_served", "state_folder", "verdict_store"]
 
 _log = logs.get("engine")
 
@@ -60,19 +63,38 @@ def load_served(settings: Settings) -> Served:
     choice = EngineChoice(
         verdict_store(settings), enabled=settings.engine == "auto", shadow_every=settings.shadow_every
     )
-    tokenizer = FrozenTokenizer.load(
-        settings.tokenizer or default_tokenizer_path(),
-        control_tokens=settings.control_tokens,
-        choice=choice,
-    )
-    choice.start(tokenizer.encoder)
+    with _collector_off():
+        tokenizer = FrozenTokenizer.load(
+            settings.tokenizer or default_tokenizer_path(),
+            control_tokens=settings.control_tokens,
+            choice=choice,
+            state_folder=state_folder(settings),
+        )
+        choice.start(tokenizer.encoder)
     return Served(tokenizer=tokenizer, choice=choice)
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Keep the garbage collector from going through the tables, over and over while they grow, and ever after."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def state_folder(settings: Settings) -> Path:
+    """Return the folder that the settings name, or that is usual for this user."""
+    return settings.state_dir or default_state_folder(os.environ)
 
 
 def verdict_store(settings: Settings) -> VerdictStore:
     """Return the store in the folder that the settings name, or that is usual for this user."""
-    folder = settings.state_dir or default_state_folder(os.environ)
-    return VerdictStore(folder, warn=lambda what: _log.warning("a verdict on disk", what=what))
+    return VerdictStore(
+        state_folder(settings), warn=lambda what: _log.warning("a verdict on disk", what=what)
+    )
 
 
 class EngineWatch(EngineEvents):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tokend_server.config import ConfigError, load
 from tokend_server.data import default_tokenizer_path
-from tokend_server.engine.verdicts import VerdictStore, default_state_folder
+from tokend_server.engine.verdicts import VerdictStore
 from tokend_server.engine.verification import render_report, verify
 from tokend_server.errors import TokenizerFileError
+from tokend_server.loading import state_folder
 
 __all__ = ["EXIT_NOT_SERVABLE", "EXIT_REFERENCE_ONLY", "EXIT_VERIFIED", "main"]
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return _fail(str(error))
     progress = _Progress()
-    store = VerdictStore(settings.state_dir or default_state_folder(os.environ), warn=_warn)
+    store = VerdictStore(state_folder(settings), warn=_warn)
     try:
         report = verify(
             settings.tokenizer or default_tokenizer_path(),

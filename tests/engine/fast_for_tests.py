@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokend_server.engine.artifact import Artifact, read_artifact
 from tokend_server.engine.encoder import Encoder
-from tokend_server.engine.fast import FastEngine, load_fastokens
+from tokend_server.engine.fast import FastEngine, engine_file, load_fastokens
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.special_tokens import ControlTokens, select_control_tokens
 from tokend_server.engine.verification.run import Extent
@@ -28,7 +28,7 @@ class Subject:
         return cls(artifact=artifact, control=control, reference=ReferenceEncoder(artifact, control))
 
     def engine(self, load=load_fastokens) -> FastEngine:
-        return load(self.artifact.data, frozenset(self.control.ids))
+        return load(engine_file(self.artifact.spec, frozenset(self.control.ids)))
 
     def encoder(self, load=load_fastokens, *, excluded=frozenset(), shadow_every=0) -> Encoder:
         encoder = Encoder(self.reference)

@@ -28,10 +28,8 @@ class Planted:
     name = "planted"
     version = "0"
 
-    def __init__(
-        self, data: bytes, control_tokens, string: str, fault: Callable[[list[int]], list[int]]
-    ) -> None:
-        self._real = load_fastokens(data, control_tokens)
+    def __init__(self, file: str, string: str, fault: Callable[[list[int]], list[int]]) -> None:
+        self._real = load_fastokens(file)
         self._string, self._fault = string, fault
 
     def encode_flat(self, texts, **options):
@@ -64,60 +62,60 @@ def _abort(_ids: list[int]) -> list[int]:
     os.abort()
 
 
-def wrong_on_a_snowman(data, control_tokens):
-    return Planted(data, control_tokens, SNOWMAN, _another_id)
+def wrong_on_a_snowman(file):
+    return Planted(file, SNOWMAN, _another_id)
 
 
-def wrong_on_a_letter(data, control_tokens):
-    return Planted(data, control_tokens, "q", _another_id)
+def wrong_on_a_letter(file):
+    return Planted(file, "q", _another_id)
 
 
-def wrong_on_a_word(data, control_tokens):
-    return Planted(data, control_tokens, WORD, _another_id)
+def wrong_on_a_word(file):
+    return Planted(file, WORD, _another_id)
 
 
-def wrong_on_a_rare_string(data, control_tokens):
-    return Planted(data, control_tokens, RARE, _another_id)
+def wrong_on_a_rare_string(file):
+    return Planted(file, RARE, _another_id)
 
 
-def losing_ids_of_a_rare_string(data, control_tokens):
-    return Planted(data, control_tokens, RARE, lambda ids: ids[:-1])
+def losing_ids_of_a_rare_string(file):
+    return Planted(file, RARE, lambda ids: ids[:-1])
 
 
-def panicking_on_a_word(data, control_tokens):
-    return Planted(data, control_tokens, WORD, _panic)
+def panicking_on_a_word(file):
+    return Planted(file, WORD, _panic)
 
 
-def panicking_on_a_rare_string(data, control_tokens):
-    return Planted(data, control_tokens, RARE, _panic)
+def panicking_on_a_rare_string(file):
+    return Planted(file, RARE, _panic)
 
 
-def failing_on_a_rare_string(data, control_tokens):
-    return Planted(data, control_tokens, RARE, _error)
+def failing_on_a_rare_string(file):
+    return Planted(file, RARE, _error)
 
 
-def aborting_on_a_word(data, control_tokens):
-    return Planted(data, control_tokens, WORD, _abort)
+def aborting_on_a_word(file):
+    return Planted(file, WORD, _abort)
 
 
-def printing_at_load(data, control_tokens):
+def printing_at_load(file):
     os.write(1, b'{"outcome": 3}x\n[]\nnot ours\n{"other": 1}\n')
-    return load_fastokens(data, control_tokens)
+    return load_fastokens(file)
 
 
-def hanging_at_load(_data, _control_tokens):
+def hanging_at_load(_file):
     time.sleep(3600)
 
 
-def aborting_at_load(_data, _control_tokens):
+def aborting_at_load(_file):
     os.abort()
 
 
-def exiting_at_load(_data, _control_tokens):
+def exiting_at_load(_file):
     os._exit(7)
 
 
-def panicking_at_load(_data, _control_tokens):
+def panicking_at_load(_file):
     raise PanicException("index out of bounds")
 
 

@@ -20,7 +20,7 @@ from tests.tokenizers_for_tests import (
     word_piece,
     write,
 )
-from tokend_server.engine import artifact as artifact_module
+from tokend_server.engine import tokenizer_file
 from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact, unknown_token_of
 from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.errors import TokenizerFileError
@@ -83,7 +83,7 @@ def test_without_spec_drops_the_parsed_file_alone(tmp_path):
         (gzip.compress(b"{}"), "not UTF-8"),
         ("{}".encode("utf-16"), "not UTF-8"),
         (b"\xef\xbb\xbf{}", "not JSON"),
-        (b"[" * 100_000, "not JSON: nested too deeply"),
+        (b"[" * 100_000, "not JSON: depth limit exceeded"),
         (b"[]", 'no "model" object'),
         (b"{}", 'no "model" object'),
         (b'{"model": "gpt"}', 'no "model" object'),
@@ -94,6 +94,15 @@ def test_without_spec_drops_the_parsed_file_alone(tmp_path):
         (changed(byte_level_bpe(), version=None).encode(), 'its "version" is None'),
         (changed(byte_level_bpe(), decoder={"type": "Nonsense"}).encode(), "the library refuses it"),
         (tokenizer_json(bpe_model({"a": 0}, [("a", "b")])).encode(), "Token `b` out of vocabulary"),
+        (
+            changed(byte_level_bpe(), added_tokens=["<|end|>"]).encode(),
+            "an entry of its added_tokens has not",
+        ),
+        (
+            changed(byte_level_bpe(), added_tokens=[{"id": 5}]).encode(),
+            "id (int), content (str), special (bool)",
+        ),
+        (b'{"model": NaN}', "not JSON"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused_with_one_line(tmp_path, content, reason):
@@ -112,9 +121,9 @@ def test_a_missing_file_a_folder_and_a_device_are_refused(tmp_path):
 
 def test_a_file_over_the_limit_is_refused_and_one_at_it_is_read(tmp_path, monkeypatch):
     path = write(tmp_path, byte_level_bpe())
-    monkeypatch.setattr(artifact_module, "FILE_LIMIT_BYTES", path.stat().st_size)
+    monkeypatch.setattr(tokenizer_file, "FILE_LIMIT_BYTES", path.stat().st_size)
     assert read_artifact(path).name
-    monkeypatch.setattr(artifact_module, "FILE_LIMIT_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(tokenizer_file, "FILE_LIMIT_BYTES", path.stat().st_size - 1)
     assert "larger than" in refusal(path)
 
 

@@ -14,7 +14,6 @@ from tests.tokenizers_for_tests import BL
 from tokend_server.engine.encode_options import EncodeOptions
 from tokend_server.engine.encoder import Encoder
 from tokend_server.engine.engine_status import EngineEvents, EngineState
-from tokend_server.engine.fast import load_fastokens
 from tokend_server.engine.offsets import OffsetUnit
 from tokend_server.engine.shadow import ShadowResult
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
@@ -259,11 +258,9 @@ class TestFaults:
             name, version = "short", "0"
 
             def encode_flat(self, texts, **_options):
-                return load_fastokens(subject.artifact.data, ()).encode_flat(
-                    texts[1:], add_special_tokens=True, keep_control=True
-                )
+                return subject.engine().encode_flat(texts[1:], add_special_tokens=True, keep_control=True)
 
-        encoder = subject.encoder(lambda _data, _control: Short())
+        encoder = subject.encoder(lambda _file: Short())
         assert encoder.encode(["a", "b"]) == subject.reference.encode(["a", "b"])
         assert encoder.status.state is EngineState.QUARANTINED
 
@@ -274,7 +271,7 @@ class TestFaults:
             def encode_flat(self, _texts, **_options):
                 raise KeyboardInterrupt
 
-        encoder = subject.encoder(lambda _data, _control: Interrupted())
+        encoder = subject.encoder(lambda _file: Interrupted())
         with pytest.raises(KeyboardInterrupt):
             encoder.encode(["a"])
         assert encoder.status.state is EngineState.VERIFIED

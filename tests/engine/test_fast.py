@@ -27,7 +27,7 @@ from tests.tokenizers_for_tests import (
 from tests.zoo.catalogue import ENTRIES, require
 from tokend_server.data import default_tokenizer_path
 from tokend_server.engine.encode_options import EncodeOptions
-from tokend_server.engine.fast import FastEngineRefusal, load_fastokens, loader_named
+from tokend_server.engine.fast import FastEngineRefusal, engine_file, load_fastokens, loader_named
 from tokend_server.engine.feature_gate import unsupported_feature
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.engine.verification.code_points import rich_probe
@@ -177,19 +177,19 @@ def test_control_tokens_stay_text_whether_the_file_calls_them_special_or_not(tmp
 
 def test_a_file_that_the_engine_does_not_take_is_refused_with_its_reason():
     with pytest.raises(FastEngineRefusal, match=r"fastokens refuses the file: .*BertNormalizer"):
-        load_fastokens(WP().encode(), frozenset())
+        load_fastokens(WP())
 
 
 def test_a_vocabulary_with_a_million_holes_is_refused():
     file = tokenizer_json(bpe_model({"a": 0, "b": 5_000_000}, []))
     with pytest.raises(FastEngineRefusal, match="4999999 holes"):
-        load_fastokens(file.encode(), frozenset())
+        engine_file(json.loads(file), ())
 
 
 def test_an_environment_that_makes_the_engine_keep_texts_is_refused(monkeypatch):
     monkeypatch.setenv("FASTOKENS_INPUT_CACHE", "8")
     with pytest.raises(FastEngineRefusal, match="FASTOKENS_INPUT_CACHE"):
-        load_fastokens(BL().encode(), frozenset())
+        load_fastokens(BL())
 
 
 def test_a_loader_is_found_by_its_name():
@@ -218,7 +218,7 @@ def test_threads_do_not_disturb_each_other(tokenizer_file):
 def test_loading_starts_no_thread_so_that_workers_may_be_forked_after_it(tokenizer_file):
     program = (
         "import os, sys; from tokend_server.engine.fast import load_fastokens\n"
-        "engine = load_fastokens(open(sys.argv[1], 'rb').read(), frozenset())\n"
+        "engine = load_fastokens(open(sys.argv[1]).read())\n"
         "assert len(os.listdir('/proc/self/task')) == 1\n"
         "child = os.fork()\n"
         "if not child:\n"

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizers_for_tests import added_token, byte_level_bpe, load, unigram, write
-from tokend_server.engine.artifact import AddedTokenSpec, read_artifact
+from tokend_server.engine.artifact import read_artifact
 from tokend_server.engine.special_tokens import TextFilter, _any_of, select_control_tokens
+from tokend_server.engine.tokenizer_file import AddedTokenSpec
 from tokend_server.errors import TokenizerFileError
 
 MARKERS = [

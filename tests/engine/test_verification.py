@@ -108,8 +108,8 @@ class TestVerdict:
         assert outcome.reason.startswith("strings of the vocabulary: ")
 
     def test_an_engine_that_raises_on_a_text_differs_on_it(self, subject):
-        def load(data, control):
-            return planted_engines.Planted(data, control, SNOWMAN, planted_engines._error)
+        def load(file):
+            return planted_engines.Planted(file, SNOWMAN, planted_engines._error)
 
         assert verified(subject, load).excluded == {ord(SNOWMAN)}
 

@@ -4,6 +4,8 @@ Source: OpenAI's GPT-2 (`bytes_to_unicode`), kept by the ByteLevel parts of the 
 fallback is from SentencePiece.
 """
 
+import codecs
+
 __all__ = ["BYTE_ALPHABET", "byte_level_bytes", "fallback_byte"]
 
 
@@ -19,6 +21,9 @@ _BYTE_OF = _byte_of_character()
 BYTE_ALPHABET = frozenset(_BYTE_OF)
 """The 256 characters that stand for bytes in the vocabulary of a byte-level file."""
 
+# The alphabet is a code page like those of old, and Python writes these fast.
+_CODE_PAGE = codecs.charmap_build("".join(sorted(_BYTE_OF, key=_BYTE_OF.__getitem__)))
+
 
 def byte_level_bytes(string: str) -> bytes:
     """The bytes of a byte-level token string, all or nothing: one character off the alphabet, and it is UTF-8.
@@ -27,8 +32,8 @@ def byte_level_bytes(string: str) -> bytes:
         string: A token string, for example `Ġthe`; the empty string has no bytes.
     """
     try:
-        return bytes(map(_BYTE_OF.__getitem__, string))
-    except KeyError:
+        return codecs.charmap_encode(string, "strict", _CODE_PAGE)[0]
+    except UnicodeEncodeError:
         return string.encode()
 
 

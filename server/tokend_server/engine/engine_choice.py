@@ -2,23 +2,29 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
+
+import orjson
 
 from tokend_server.engine.artifact import Artifact
 from tokend_server.engine.encoder import Encoder
 from tokend_server.engine.engine_status import EngineState
 from tokend_server.engine.fast import (
     FASTOKENS,
+    EngineLoader,
     FastEngine,
     FastEngineRefusal,
+    engine_file,
     fastokens_version,
     loader_named,
 )
 from tokend_server.engine.feature_gate import unsupported_feature
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.special_tokens import ControlTokens
+from tokend_server.engine.tokenizer_file import TokenizerFile
 from tokend_server.engine.verdicts import Verdict, VerdictKey, VerdictKind, VerdictStore
 from tokend_server.engine.verification import verdict_key, verdict_of
 from tokend_server.engine.verification.child import Task, VerificationChild
@@ -28,6 +34,7 @@ __all__ = ["EngineChoice"]
 
 _LOAD_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 10.0
+_ENTER_S = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,26 +48,35 @@ class _Candidate:
 
 
 class _Loading:
-    """One loading of the engine, on a thread of its own, since it may hang."""
+    """One loading of the engine, on a thread of its own, since it may hang, and the reference is loaded meanwhile."""
 
-    def __init__(self, candidate: _Candidate) -> None:
-        self._candidate = candidate
+    def __init__(self, candidate: _Candidate, spec: Mapping[str, Any]) -> None:
         self.engine: FastEngine | None = None
         self.refusal = "loading the engine takes too long"
-        self._thread = threading.Thread(target=self._load, name="load-engine", daemon=True)
-        self._thread.start()
-
-    def _load(self) -> None:
+        self._thread: threading.Thread | None = None
         try:
-            load = loader_named(self._candidate.task.loader)
-            self.engine = load(self._candidate.data, self._candidate.control)
+            load, file = loader_named(candidate.task.loader), engine_file(spec, candidate.control)
+        except FastEngineRefusal as refusal:
+            self.refusal = str(refusal)
+        else:
+            self._thread = threading.Thread(
+                target=self._load, args=(load, file), name="load-engine", daemon=True
+            )
+            self._thread.start()
+            # The reference holds the GIL while it loads, and would stop a thread that is not inside the engine yet.
+            self._thread.join(_ENTER_S)
+
+    def _load(self, load: EngineLoader, file: str) -> None:
+        try:
+            self.engine = load(file)
         except FastEngineRefusal as refusal:
             self.refusal = str(refusal)
         except BaseException as failure:  # noqa: BLE001 (a panic, or an engine that is not there: the reference serves)
             self.refusal = f"the engine cannot be loaded: {type(failure).__name__}"
 
     def wait(self, timeout_s: float) -> FastEngine | None:
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
         return self.engine
 
 
@@ -109,14 +125,14 @@ class EngineChoice:
 
     def prepare(
         self,
-        artifact: Artifact,
+        file: TokenizerFile,
         control: ControlTokens,
         control_setting: tuple[str, ...],
     ) -> None:
         """Begins to load the engine where a verdict allows it, beside the rest of the loading.
 
         Args:
-            artifact: The file, with its `spec`.
+            file: The file, with its `spec`.
             control: Its control tokens.
             control_setting: What they were selected by.
         """
@@ -124,20 +140,20 @@ class EngineChoice:
             return
         self._candidate = _Candidate(
             task=Task(
-                path=str(artifact.path),
-                fingerprint=artifact.fingerprint,
+                path=str(file.path),
+                fingerprint=file.fingerprint,
                 control_tokens=control_setting,
                 loader=self._loader,
                 in_background=True,
                 extent=self._extent,
             ),
-            key=verdict_key(artifact, control, loader=self._loader, extent=self._extent),
-            data=artifact.data,
+            key=verdict_key(file, control, loader=self._loader, extent=self._extent),
+            data=file.data,
             control=frozenset(control.ids),
         )
         verdict = self._store.load(self._candidate.key)
         if verdict is not None and verdict.kind is VerdictKind.VERIFIED:
-            self._loading = _Loading(self._candidate)
+            self._loading = _Loading(self._candidate, file.spec)
 
     def judge(self, artifact: Artifact, reference: ReferenceEncoder) -> None:
         """Passes the file through the feature gate.
@@ -242,7 +258,7 @@ class EngineChoice:
         elif verdict.kind is VerdictKind.UNSUPPORTED:
             encoder.serve_reference(EngineState.UNSUPPORTED, verdict.reason)
         else:
-            loading = self._loading or _Loading(candidate)
+            loading = self._loading or _Loading(candidate, orjson.loads(candidate.data))
             engine = loading.wait(_LOAD_TIMEOUT_S)
             if engine is None:
                 encoder.serve_reference(EngineState.DISABLED, loading.refusal)

@@ -5,13 +5,14 @@ that ask for ids alone. Everything that knows the engine's own interface is in t
 """
 
 import itertools
-import json
 import os
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import orjson
 
 if TYPE_CHECKING:
     from fastokens import Tokenizer
@@ -21,6 +22,7 @@ __all__ = [
     "EngineLoader",
     "FastEngine",
     "FastEngineRefusal",
+    "engine_file",
     "fastokens_version",
     "load_fastokens",
     "loader_named",
@@ -65,8 +67,8 @@ class FastEngine(Protocol):
         """
 
 
-EngineLoader = Callable[[bytes, Collection[str]], FastEngine]
-"""Loads an engine from the bytes of a tokenizer.json and the contents of its control tokens; may raise FastEngineRefusal."""
+EngineLoader = Callable[[str], FastEngine]
+"""Loads an engine from what `engine_file` makes of a tokenizer.json; may raise FastEngineRefusal."""
 
 
 def fastokens_version() -> str | None:
@@ -83,12 +85,11 @@ def loader_named(name: str) -> EngineLoader:
     return cast("EngineLoader", getattr(import_module(module), function))
 
 
-def load_fastokens(data: bytes, control_tokens: Collection[str]) -> FastEngine:
-    """Loads `fastokens`. It starts no thread until it first encodes, so that a fork may follow.
+def load_fastokens(file: str) -> FastEngine:
+    """Loads `fastokens`. It starts no thread until it first encodes, so that a fork may follow; it holds no GIL.
 
     Args:
-        data: The bytes of a tokenizer.json.
-        control_tokens: Contents of the tokens that `keep_control` keeps.
+        file: What `engine_file` gives.
 
     Returns:
         The engine.
@@ -106,9 +107,8 @@ def load_fastokens(data: bytes, control_tokens: Collection[str]) -> FastEngine:
         from fastokens import Tokenizer  # noqa: PLC0415 (a server on the reference alone need not have it)
     except ImportError as failure:
         raise FastEngineRefusal("fastokens is not installed") from failure
-    text = data.decode("utf-8")
     try:
-        tokenizer = Tokenizer.from_json_str(_edited(text, control_tokens))
+        tokenizer = Tokenizer.from_json_str(file)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except Exception as failure:
@@ -137,31 +137,32 @@ class _Fastokens:
         return ids, memoryview(bounds).cast("Q").tolist()
 
 
-def _edited(text: str, control_tokens: Collection[str]) -> str:
-    """Returns the file as the engine is to see it; unchanged, without writing JSON again, where nothing differs."""
-    spec: dict[str, Any] = json.loads(text)
-    changed = False
-    for part in ("truncation", "padding"):
-        # Requests bring their own; the engine would obey those in the file.
-        if spec.get(part) is not None:
-            spec[part] = None
-            changed = True
+def engine_file(spec: Mapping[str, Any], control_tokens: Collection[str]) -> str:
+    """Writes a file as the engine is to see it.
+
+    Args:
+        spec: A parsed tokenizer.json that passed the feature gate.
+        control_tokens: Contents of the tokens that `keep_control` keeps.
+
+    Returns:
+        A tokenizer.json.
+
+    Raises:
+        FastEngineRefusal: There are more holes between its ids than is reasonable.
+    """
+    # Requests bring their own truncation and padding; the engine would obey those in the file.
+    edited = {**spec, "truncation": None, "padding": None}
+    # What the engine's switch keeps as text are the special ones; nothing else reads the flag when encoding.
+    edited["added_tokens"] = [
+        {**token, "special": token["content"] in control_tokens} for token in spec.get("added_tokens") or []
+    ]
     model = spec["model"]
-    if model.get("dropout"):
-        model["dropout"] = None
-        changed = True
-    for token in spec.get("added_tokens") or []:
-        # What the engine's switch keeps as text are the special ones; nothing else reads the flag when encoding.
-        special = token["content"] in control_tokens
-        if token["special"] is not special:
-            token["special"] = special
-            changed = True
-    changed |= _fill_holes(model["vocab"])
-    return json.dumps(spec, ensure_ascii=False) if changed else text
+    edited["model"] = {**model, "dropout": None, "vocab": {**model["vocab"], **_fillings(model["vocab"])}}
+    return orjson.dumps(edited).decode()
 
 
-def _fill_holes(vocab: dict[str, int]) -> bool:
-    """Gives each unused id below the greatest one an entry that no text reaches; the engine takes no holes.
+def _fillings(vocab: Mapping[str, int]) -> dict[str, int]:
+    """An entry that no text reaches for each unused id below the greatest one; the engine takes no holes.
 
     No merge makes the entry, and no text holds its string: the first character is private, the rest random.
 
@@ -171,14 +172,13 @@ def _fill_holes(vocab: dict[str, int]) -> bool:
     n_ids = max(vocab.values(), default=-1) + 1
     n_holes = n_ids - len(vocab)
     if n_holes <= 0:
-        return False
+        return {}
     if n_holes > _MOST_HOLES:
         raise FastEngineRefusal(f"the vocabulary has {n_holes} holes between its ids")
     nonce = secrets.token_hex(16)
     used = set(vocab.values())
-    for n, token_id in enumerate(itertools.filterfalse(used.__contains__, range(n_ids))):
-        vocab[f"\ue000{nonce}{n}"] = token_id
-    return True
+    holes = itertools.filterfalse(used.__contains__, range(n_ids))
+    return {f"\ue000{nonce}{n}": token_id for n, token_id in enumerate(holes)}
 
 
 def _one_line(failure: BaseException) -> str:

@@ -1,17 +1,19 @@
 """One frozen tokenizer, loaded, checked and ready: what every request works on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact
-from tokend_server.engine.decoding import TextDecoder, build_decoder
+from tokend_server.engine.artifact import REFERENCE_VERSION, load_artifact
+from tokend_server.engine.decoding import TextDecoder, build_decoder, find_difference
 from tokend_server.engine.encoder import Encoder
 from tokend_server.engine.engine_choice import EngineChoice
+from tokend_server.engine.kept_checks import KeptChecks
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.round_trip import RoundTrip, judge_round_trip
 from tokend_server.engine.special_tokens import select_control_tokens
+from tokend_server.engine.tokenizer_file import read_file
 from tokend_server.engine.vocabulary import Vocabulary
 from tokend_server.errors import TokenizerFileError, TokenizerMismatch
 
@@ -68,7 +70,12 @@ class FrozenTokenizer:
 
     @classmethod
     def load(
-        cls, path: Path, *, control_tokens: Sequence[str] = (), choice: EngineChoice | None = None
+        cls,
+        path: Path,
+        *,
+        control_tokens: Sequence[str] = (),
+        choice: EngineChoice | None = None,
+        state_folder: Path | None = None,
     ) -> "FrozenTokenizer":
         """Read, check and prepare a tokenizer.json.
 
@@ -76,6 +83,7 @@ class FrozenTokenizer:
             path: The file.
             control_tokens: More control tokens: contents of added tokens, or `/pattern/`.
             choice: Chooses the engine; it is prepared here, and started by whoever made it. None: the reference.
+            state_folder: Where results of the checks are kept; None: nowhere.
 
         Returns:
             The tokenizer, its way of decoding proved against the library.
@@ -83,19 +91,31 @@ class FrozenTokenizer:
         Raises:
             TokenizerFileError: The file cannot be served; one line says why.
         """
-        artifact = read_artifact(path)
-        spec = artifact.spec
-        control = select_control_tokens(artifact, control_tokens)
+        file = read_file(path)
+        control = select_control_tokens(file, control_tokens)
         if choice is not None:
-            choice.prepare(artifact, control, tuple(control_tokens))
+            # First of all: the engine takes as long as all the rest, and is loaded beside it.
+            choice.prepare(file, control, tuple(control_tokens))
+        artifact = load_artifact(file)
+        checks = KeptChecks(state_folder, file, control)
+        spec = artifact.spec
         try:
             vocabulary = Vocabulary(artifact.tokenizer, spec)
-            decoder = build_decoder(artifact.tokenizer, spec, vocabulary)
+            decoder = build_decoder(
+                artifact.tokenizer,
+                spec,
+                vocabulary,
+                check=lambda *of: checks.result("decoder", lambda: find_difference(*of)),
+            )
         except TokenizerFileError as error:
             raise TokenizerFileError(f"{path}: {error} (tokenizers {REFERENCE_VERSION})") from error
         reference = ReferenceEncoder(artifact, control)
         if choice is not None:
             choice.judge(artifact, reference)
+        round_trip = checks.result(
+            "round trip", lambda: asdict(judge_round_trip(spec, reference, decoder, control.ids.keys()))
+        )
+        checks.keep()
         return cls(
             path=artifact.path,
             name=artifact.name,
@@ -110,7 +130,7 @@ class FrozenTokenizer:
             ),
             control_token_ids=frozenset(control.ids.values()),
             uncontrolled_tokens=control.left_out,
-            round_trip=judge_round_trip(spec, reference, decoder, control.ids.keys()),
+            round_trip=RoundTrip(**round_trip),
             ignored_truncation=artifact.ignored_truncation,
             ignored_padding=artifact.ignored_padding,
             warnings=artifact.warnings,

@@ -13,7 +13,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from tokend_server.engine.artifact import AddedTokenSpec, Artifact
+from tokend_server.engine.tokenizer_file import AddedTokenSpec, TokenizerFile
 from tokend_server.errors import TokenizerFileError
 
 __all__ = ["ControlTokens", "SpecialTokenPolicy", "TextFilter", "select_control_tokens"]
@@ -50,11 +50,11 @@ class ControlTokens:
     """Added tokens in angle or square brackets that are not control tokens: the start-up line names them."""
 
 
-def select_control_tokens(artifact: Artifact, more: Sequence[str] = ()) -> ControlTokens:
+def select_control_tokens(file: TokenizerFile, more: Sequence[str] = ()) -> ControlTokens:
     """Selects the control tokens of a file.
 
     Args:
-        artifact: The tokenizer file.
+        file: The tokenizer file.
         more: What `--control-tokens` adds to the special ones and those that look like `<|...|>`. An item is the
             exact content of a token of the file, or `/PATTERN/`: a regular expression of Python that has to match
             the whole content of an added token. An exact item may also name a token of the model's vocabulary.
@@ -67,21 +67,21 @@ def select_control_tokens(artifact: Artifact, more: Sequence[str] = ()) -> Contr
     """
     contents: dict[str, int] = {
         token.content: token.id
-        for token in artifact.added_tokens
+        for token in file.added_tokens
         if token.special or _LOOKS_LIKE_CONTROL.fullmatch(token.content)
     }
     for item in more:
-        contents |= _named(artifact, item)
+        contents |= _named(file, item)
     left_out = tuple(
         token.content
-        for token in artifact.added_tokens
+        for token in file.added_tokens
         if token.content not in contents and _LOOKS_LIKE_MARKUP.fullmatch(token.content)
     )
     return ControlTokens(ids=MappingProxyType(contents), left_out=left_out)
 
 
-def _named(artifact: Artifact, item: str) -> dict[str, int]:
-    token_id = artifact.tokenizer.token_to_id(item)
+def _named(file: TokenizerFile, item: str) -> dict[str, int]:
+    token_id = file.id_of(item)
     if token_id is not None:
         return {item: token_id}
     if len(item) > 2 and item.startswith("/") and item.endswith("/"):
@@ -89,17 +89,13 @@ def _named(artifact: Artifact, item: str) -> dict[str, int]:
             pattern = re.compile(item[1:-1], re.DOTALL)
         except re.error as failure:
             raise TokenizerFileError(
-                f"{artifact.path}: the control token pattern {item!r} is no regular expression: {failure}"
+                f"{file.path}: the control token pattern {item!r} is no regular expression: {failure}"
             ) from failure
-        matches = {
-            token.content: token.id for token in artifact.added_tokens if pattern.fullmatch(token.content)
-        }
+        matches = {token.content: token.id for token in file.added_tokens if pattern.fullmatch(token.content)}
         if matches:
             return matches
-        raise TokenizerFileError(
-            f"{artifact.path}: no added token matches the control token pattern {item!r}"
-        )
-    raise TokenizerFileError(f"{artifact.path}: the control token {item!r} is no token of this file")
+        raise TokenizerFileError(f"{file.path}: no added token matches the control token pattern {item!r}")
+    raise TokenizerFileError(f"{file.path}: the control token {item!r} is no token of this file")
 
 
 class TextFilter:

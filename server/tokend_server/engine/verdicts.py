@@ -10,17 +10,17 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from tokend_server.engine.state_files import read_state, write_state
+
 __all__ = ["Verdict", "VerdictKey", "VerdictKind", "VerdictStore", "default_state_folder", "processor"]
 
 _FORMAT = 1
-_MOST_BYTES = 4 * 1024 * 1024
 # Engines choose their code by these, and one machine's verdict says nothing of code that another one runs.
 _VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "avx512", "bmi", "asimd", "neon", "sve")
 
@@ -105,9 +105,7 @@ class VerdictStore:
         if path is None:
             return self._memory.get(key)
         try:
-            with path.open("rb") as file:
-                # A file that is cut off here is no JSON either.
-                verdict = _read(json.loads(file.read(_MOST_BYTES)))
+            verdict = _read(read_state(path))
         except OSError as failure:
             known = self._memory.get(key)
             if known is None and not isinstance(failure, FileNotFoundError):
@@ -146,21 +144,8 @@ class VerdictStore:
         path = self.path_of(verdict.key)
         if path is None:
             return False
-        content = json.dumps(_written(verdict), indent=1)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Moved into place when it is whole: a reader, or a start after a crash, finds all of it or none.
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=path.parent, prefix=".verdict-", delete=False
-            ) as file:
-                try:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    Path(file.name).replace(path)
-                except BaseException:
-                    Path(file.name).unlink(missing_ok=True)
-                    raise
+            write_state(path, _written(verdict))
         except OSError as failure:
             self._warn(f"{path}: the verdict cannot be written, so memory keeps it: {failure.strerror}")
             return False

@@ -59,7 +59,7 @@ class Vocabulary:
             raise TokenizerFileError(
                 f"id {greatest} is above {MAX_TOKEN_ID}, the greatest id that can be served"
             )
-        strings: list[str | None] = [tokenizer.id_to_token(token_id) for token_id in range(greatest + 1)]
+        strings: list[str | None] = [*map(tokenizer.id_to_token, range(greatest + 1))]
         while strings and strings[-1] is None:
             strings.pop()
         if not strings:

@@ -5,5 +5,6 @@
 
 from tokend_server.engine.decoding.build import build_decoder
 from tokend_server.engine.decoding.interface import OpenSequence, TextDecoder
+from tokend_server.engine.decoding.self_check import find_difference
 
-__all__ = ["OpenSequence", "TextDecoder", "build_decoder"]
+__all__ = ["OpenSequence", "TextDecoder", "build_decoder", "find_difference"]

@@ -18,8 +18,8 @@ _N_RANDOM_SEQUENCES = 400
 _BLOCK_IDS = 256
 
 
-def find_difference(decoder: TextDecoder, tokenizer: Tokenizer, vocabulary: Vocabulary) -> str | None:
-    """Compare a decoder with the library; None if nothing differs, else one phrase about the first difference.
+def find_difference(decoder: TextDecoder, tokenizer: Tokenizer, vocabulary: Vocabulary) -> str:
+    """Compare a decoder with the library; "" if nothing differs, else one phrase about the first difference.
 
     Each id alone, all ids in blocks, and random sequences that prefer special tokens, tokens with odd bytes and
     neighbours that repeat, whole and streamed. The random numbers are the same at each start.
@@ -50,7 +50,7 @@ def find_difference(decoder: TextDecoder, tokenizer: Tokenizer, vocabulary: Voca
             way = _differing_way(decoder, ids, random, whole, skip=skip)
             if way is not None:
                 return f"a mixed sequence, {way}, differs from the library's Decode"
-    return None
+    return ""
 
 
 def _differing_way(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tokend_server.engine.artifact import read_artifact
-from tokend_server.engine.fast import FastEngineRefusal, loader_named
+from tokend_server.engine.fast import FastEngineRefusal, engine_file, loader_named
 from tokend_server.engine.feature_gate import unsupported_feature
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.special_tokens import select_control_tokens
@@ -216,7 +216,7 @@ def _work(task: Task) -> Mapping[str, Any]:
         return {"refused": unsupported, "is_final": True}
     _say({"phase": "loading the engine", "share": 0.0})
     try:
-        engine = loader_named(task.loader)(artifact.data, frozenset(control.ids))
+        engine = loader_named(task.loader)(engine_file(artifact.spec, frozenset(control.ids)))
     except FastEngineRefusal as refusal:
         return {"refused": str(refusal), "is_final": True}
     told_s = 0.0

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tokend_server.engine.artifact import REFERENCE_VERSION, Artifact, read_artifact
+from tokend_server.engine.artifact import REFERENCE_VERSION, read_artifact
 from tokend_server.engine.fast import FASTOKENS, fastokens_version
 from tokend_server.engine.feature_gate import unsupported_feature
 from tokend_server.engine.reference import ReferenceEncoder
 from tokend_server.engine.special_tokens import ControlTokens, select_control_tokens
+from tokend_server.engine.tokenizer_file import TokenizerFile
 from tokend_server.engine.verdicts import Verdict, VerdictKey, VerdictKind, VerdictStore, processor
 from tokend_server.engine.verification.child import Finding, Task, VerificationChild
 from tokend_server.engine.verification.run import FULL, SCHEME, Extent, Progress
@@ -44,11 +45,11 @@ class Report:
 
 
 def verdict_key(
-    artifact: Artifact, control: ControlTokens, *, loader: str = FASTOKENS, extent: Extent = FULL
+    file: TokenizerFile, control: ControlTokens, *, loader: str = FASTOKENS, extent: Extent = FULL
 ) -> VerdictKey:
     """Returns what a verdict on this file, on this machine, with these versions, is kept under."""
     return VerdictKey(
-        fingerprint=artifact.fingerprint,
+        fingerprint=file.fingerprint,
         reference_version=REFERENCE_VERSION,
         engine=loader,
         engine_version=fastokens_version() or "",

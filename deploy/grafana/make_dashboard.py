@@ -15,6 +15,7 @@ SEL = 'job=~"$job", instance=~"$instance"'
 METHOD = f'{SEL}, method=~"$method"'
 UNARY = f'{SEL}, grpc_service="tokend.v1.TokenizerService", grpc_type="unary", grpc_method=~"$method"'
 OURS = f'{SEL}, grpc_service="tokend.v1.TokenizerService"'
+NOT_WELL = f'{SEL}, grpc_code!="OK"'
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 PALETTE = {"mode": "palette-classic"}
 
@@ -219,6 +220,19 @@ ROWS: dict[str, list[Panel]] = {
             queries={"{{reason}}": f"{rate('tokend_refusals_total', METHOD, 'reason')} > 0"},
         ),
         Panel(
+            title="Calls by caller",
+            tells="Callers by the names of their tokens; who showed no valid one is anonymous.",
+            queries={"{{caller}}": rate("tokend_caller_calls_total", SEL, "caller")},
+            kind="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            title="Calls by caller that did not end well",
+            tells="Whose calls fail or are refused.",
+            queries={"{{caller}}": f"{rate('tokend_caller_calls_total', NOT_WELL, 'caller')} > 0"},
+            unit="reqps",
+        ),
+        Panel(
             title="Special tokens in callers' texts",
             tells="Control-token strings kept as text, and texts refused for one.",
             queries={
@@ -258,6 +272,16 @@ ROWS: dict[str, list[Panel]] = {
             width=6,
         ),
         Panel(
+            title="Work, of what fits",
+            tells="Texts and bytes in work against their limits. At 1 unary calls are refused, and streams wait.",
+            queries={
+                "bytes, {{kind}}": f"sum by (kind) (tokend_work_bytes{{{SEL}}}) / sum by (kind) (tokend_max_work_bytes{{{SEL}}})",
+                "texts, {{kind}}": f"sum by (kind) (tokend_work_texts{{{SEL}}}) / sum by (kind) (tokend_max_work_texts{{{SEL}}})",
+            },
+            unit="percentunit",
+            width=6,
+        ),
+        Panel(
             title="Streams, of those that fit",
             tells="At 1 new streams are refused.",
             queries={
@@ -293,7 +317,7 @@ ROWS: dict[str, list[Panel]] = {
             tells="By state; `down` is dead, and waiting to be started again.",
             queries={"{{state}}": f"sum by (state) (tokend_workers{{{SEL}}})"},
             kind="stacked",
-            width=8,
+            width=6,
         ),
         Panel(
             title="Workers started again",
@@ -301,13 +325,13 @@ ROWS: dict[str, list[Panel]] = {
             queries={
                 "{{instance}}": f"sum by (instance) (increase(tokend_worker_restarts_total{{{SEL}}}[$__rate_interval]))"
             },
-            width=8,
+            width=6,
         ),
         Panel(
             title="Open file descriptors",
             tells="All processes of a server; each connection takes one.",
             queries={"{{instance}}": f"process_open_fds{{{SEL}}}"},
-            width=8,
+            width=6,
         ),
     ],
     "Streams": [
@@ -394,12 +418,20 @@ ROWS: dict[str, list[Panel]] = {
             title="Instances by fingerprint",
             tells="Two lines for longer than a rollout: two tokenizers are served.",
             queries={"{{fingerprint}}": f"count by (fingerprint) (tokend_tokenizer_info{{{SEL}}})"},
+            width=8,
+        ),
+        Panel(
+            title="Workers with an older file",
+            tells="Of tokens or certificates: the changed file is wrong or gone, and the one before stays in force.",
+            queries={"{{file}}": f"sum by (file) (tokend_stale_files{{{SEL}}})"},
+            width=8,
         ),
         Panel(
             title="Up since",
             tells="How long each server has run.",
             queries={"{{instance}}": f"time() - process_start_time_seconds{{{SEL}}}"},
             unit="s",
+            width=8,
         ),
     ],
 }

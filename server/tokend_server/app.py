@@ -227,6 +227,9 @@ def _admission(settings: Settings, metrics: Metrics) -> Admission:
     # Half for each kind, so that neither the streams, which wait, nor the unary calls, which do not, get all.
     half = {"max_texts": settings.max_work_texts // 2, "max_bytes": settings.max_work_bytes // 2}
     unary, stream = metrics.unary_work, metrics.stream_work
+    for kind in (unary, stream):
+        kind.max_texts.set(half["max_texts"])
+        kind.max_text_bytes.set(half["max_bytes"])
     return Admission(
         max_streams=settings.max_streams,
         unary_work=Budget(**half, texts=unary.texts, text_bytes=unary.text_bytes),

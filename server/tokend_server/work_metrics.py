@@ -1,4 +1,4 @@
-"""Gauges of what is in work now."""
+"""Gauges of what is in work now, and of how much fits."""
 
 from tokend_server.metric_cells import CellTable
 
@@ -19,7 +19,7 @@ class Level:
 
 
 class WorkLevels:
-    """What is in work now, of one kind of calls: `unary` or `stream`."""
+    """What is in work now and what fits, of one kind of calls: `unary` or `stream`."""
 
     def __init__(self, table: CellTable, kind: str) -> None:
         labels = {"kind": kind}
@@ -27,3 +27,9 @@ class WorkLevels:
             table, table.gauge("tokend_work_texts", "Texts, or lists of ids, in work.", labels)
         )
         self.text_bytes = Level(table, table.gauge("tokend_work_bytes", "Bytes of requests in work.", labels))
+        self.max_texts = Level(
+            table, table.gauge("tokend_max_work_texts", "Most texts, or lists of ids, in work.", labels)
+        )
+        self.max_text_bytes = Level(
+            table, table.gauge("tokend_max_work_bytes", "Most bytes of requests in work.", labels)
+        )

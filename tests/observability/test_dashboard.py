@@ -16,6 +16,7 @@ STAY_AT_ZERO = {
     "Shadow checks and faults: lines that native libraries print",
     "Workers started again: {{instance}}",
     "Failed by the server: Failed by the server",
+    "Workers with an older file: {{file}}",
 }
 QUERIES = queries("5s")
 ROWS = [

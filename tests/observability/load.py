@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -21,33 +21,52 @@ _TEXTS = (
 )
 # A character of several byte tokens: the first of them alone decodes to U+FFFD.
 _RARE = "\N{EGYPTIAN HIEROGLYPH A001}"
+CALLERS = ("app", "training", "chat", "newcomer")
+"""Who makes which kind of load: small calls, batches, chats and wrong requests."""
 _NO_ID = 4_000_000_000
 _TIMEOUT_S = 20
+
+
+class _WithToken(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    def __init__(self, token: str) -> None:
+        self._metadata = [("authorization", f"Bearer {token}")]
+
+    def _intercept(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
+        return call(details._replace(metadata=self._metadata), request)
+
+    intercept_unary_unary = intercept_stream_stream = _intercept
+
+
+def _stub(channel: grpc.Channel, token: str) -> Any:
+    return pb_grpc.TokenizerServiceStub(grpc.intercept_channel(channel, _WithToken(token)))
 
 
 class MixedLoad:
     """Small calls, batches, chats and wrong requests, each from a thread of its own, against some servers."""
 
-    def __init__(self, targets: Sequence[str], *, pause_s: float = 0.02) -> None:
+    def __init__(self, targets: Sequence[str], tokens: Mapping[str, str], *, pause_s: float = 0.02) -> None:
         """Connect.
 
         Args:
             targets: The servers; every kind of load goes to each of them.
+            tokens: The token of each of `CALLERS`.
             pause_s: Between two steps of one thread, so that a shared machine is not filled.
         """
         self._channels = [
             grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
             for target in targets
-            for _ in range(4)
+            for _ in CALLERS
         ]
         self._pause_s = pause_s
         self._stop = threading.Event()
         self.failures: list[Exception] = []
         """What went wrong that should not have."""
-        loads = itertools.cycle([self._small, self._batches, self._chat, self._wrong])
+        loads = (self._small, self._batches, self._chat, self._wrong)
         self._threads = [
-            threading.Thread(target=self._run, args=(load, pb_grpc.TokenizerServiceStub(channel)))
-            for load, channel in zip(loads, self._channels, strict=False)
+            threading.Thread(target=self._run, args=(load, _stub(channel, tokens[caller])))
+            for channel, (load, caller) in zip(
+                self._channels, itertools.cycle(zip(loads, CALLERS, strict=True)), strict=False
+            )
         ]
 
     def run(self, for_s: float) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.observability.load import CALLERS
 from tests.observability.panels import Query, queries
 from tests.observability.scraped import Scraped
 
@@ -58,6 +59,18 @@ def test_both_servers_and_all_workers_are_seen(scraped: Scraped):
     assert len({each["metric"]["fingerprint"] for each in found}) == 1
     workers = prometheus.range("rate(tokend_worker_cpu_seconds_total[5s]) > 0", scraped.start, scraped.end)
     assert len({(each["metric"]["instance"], each["metric"]["worker"]) for each in workers}) == 3
+
+
+def test_callers_are_told_apart(scraped: Scraped):
+    found = scraped.prometheus.range("rate(tokend_tokens_total[5s]) > 0", scraped.start, scraped.end)
+    tokens = {(each["metric"]["caller"], each["metric"]["method"]) for each in found}
+    # The newcomer's requests are all wrong.
+    assert {caller for caller, _ in tokens} == set(CALLERS) - {"newcomer"}
+    assert {method for caller, method in tokens if caller == "training"} >= {"BatchEncode", "StreamEncode"}
+    refused = scraped.prometheus.range(
+        'rate(tokend_caller_calls_total{grpc_code!="OK"}[5s]) > 0', scraped.start, scraped.end
+    )
+    assert {each["metric"]["caller"] for each in refused} == {"newcomer"}
 
 
 def test_token_totals_move_while_streams_are_open(scraped: Scraped):

@@ -418,20 +418,29 @@ ROWS: dict[str, list[Panel]] = {
             title="Instances by fingerprint",
             tells="Two lines for longer than a rollout: two tokenizers are served.",
             queries={"{{fingerprint}}": f"count by (fingerprint) (tokend_tokenizer_info{{{SEL}}})"},
-            width=8,
+            width=6,
         ),
         Panel(
             title="Workers with an older file",
             tells="Of tokens or certificates: the changed file is wrong or gone, and the one before stays in force.",
             queries={"{{file}}": f"sum by (file) (tokend_stale_files{{{SEL}}})"},
-            width=8,
+            width=6,
+        ),
+        Panel(
+            title="Certificate, time left",
+            tells="Of the certificate that is shown to clients; 0 without TLS.",
+            queries={
+                "{{instance}}": f"clamp_min(tokend_tls_certificate_expiry_timestamp_seconds{{{SEL}}} - time(), 0)"
+            },
+            unit="s",
+            width=6,
         ),
         Panel(
             title="Up since",
             tells="How long each server has run.",
             queries={"{{instance}}": f"time() - process_start_time_seconds{{{SEL}}}"},
             unit="s",
-            width=8,
+            width=6,
         ),
     ],
 }

@@ -18,6 +18,7 @@ STAY_AT_ZERO = {
     "Workers started again: {{instance}}",
     "Failed by the server: Failed by the server",
     "Workers with an older file: {{file}}",
+    "Certificate, time left: {{instance}}",
 }
 QUERIES = queries("5s")
 ROWS = [

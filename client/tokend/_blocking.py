@@ -31,10 +31,19 @@ Answer = TypeVar("Answer")
 class BlockingStream(Generic[Answer]):
     """One bidirectional call: messages go in at any time, answers are waited for."""
 
-    def __init__(self, method: Any, *, watch: AnswerWatch, **call: Any) -> None:  # noqa: ANN401 (any stream method)
+    def __init__(
+        self,
+        method: Any,  # noqa: ANN401 (any stream method)
+        *,
+        watch: AnswerWatch,
+        client_closed: threading.Event,
+        **call: Any,  # noqa: ANN401 (what gRPC takes)
+    ) -> None:
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._watch = watch
+        self._client_closed = client_closed
         self._expired = False
+        self._closed = False
         # gRPC pulls the messages in a thread of its own; the caller's iterators never run there, so that their
         # exceptions stay theirs.
         self._call = method(iter(self._messages.get, None), **call)
@@ -60,7 +69,8 @@ class BlockingStream(Generic[Answer]):
         except grpc.RpcError as error:
             if self._expired:
                 raise errors.DeadlineExceededError(f"no answer within {timeout_s:g} s") from error
-            raise error_of_call(error) from error
+            ended_here = self._closed or self._client_closed.is_set()
+            raise error_of_call(error, ended_here=ended_here) from error
         finally:
             if wait is not None:
                 self._watch.end(wait)
@@ -75,6 +85,7 @@ class BlockingStream(Generic[Answer]):
 
     def close(self) -> None:
         """Ends the call, at once if it is not over; may be repeated."""
+        self._closed = True
         self._call.cancel()
         self._messages.put(None)
 
@@ -96,7 +107,7 @@ class BlockingTransport:
         self._stubs: list[tokenizer_service_pb2_grpc.TokenizerServiceStub] = []
         self._turns = count()
         self._watch = AnswerWatch()
-        self._closed = False
+        self._closed = threading.Event()
 
     def _call_options(self) -> dict[str, Any]:
         """What each call gets besides its message and time limit."""
@@ -111,7 +122,7 @@ class BlockingTransport:
                 try:
                     reply = method(request.message, timeout=timeout_s, **self._call_options())
                 except grpc.RpcError as error:
-                    failure = error_of_call(error)
+                    failure = error_of_call(error, ended_here=self._closed.is_set())
                     failure.__cause__ = error
                     request = program.throw(failure)
                 else:
@@ -122,14 +133,19 @@ class BlockingTransport:
 
     def open_stream(self, method: str) -> BlockingStream[Any]:
         """Opens a bidirectional call."""
-        return BlockingStream(getattr(self._stub(), method), watch=self._watch, **self._call_options())
+        return BlockingStream(
+            getattr(self._stub(), method),
+            watch=self._watch,
+            client_closed=self._closed,
+            **self._call_options(),
+        )
 
     def read_all(self, method: str, request: Message, timeout_s: float | None) -> list[Any]:
         """Reads a server stream to its end."""
         try:
             return list(getattr(self._stub(), method)(request, timeout=timeout_s, **self._call_options()))
         except grpc.RpcError as error:
-            raise error_of_call(error) from error
+            raise error_of_call(error, ended_here=self._closed.is_set()) from error
 
     def encode_batches(
         self, batches: Iterator[Batch], window: EncodeWindow, timeout_s: float | None
@@ -158,7 +174,7 @@ class BlockingTransport:
     def close(self) -> None:
         """Closes the channels; calls in flight are cancelled."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             channels, self._channels, self._stubs = self._channels, [], []
         for channel in channels:
             channel.close()
@@ -171,7 +187,7 @@ class BlockingTransport:
 
     def _open(self) -> list[tokenizer_service_pb2_grpc.TokenizerServiceStub]:
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 raise RuntimeError("the client is closed")
             if not self._stubs:
                 self._channels = [

@@ -3,15 +3,14 @@
 Nothing connects when a client is made, only at its first call: a client made before a fork is safe in the child.
 """
 
-import ipaddress
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
 
+from tokend._target import Target
 from tokend._version import __version__
 
 __all__ = ["MAX_MESSAGE_BYTES", "ConnectionSettings", "Tls"]
@@ -29,7 +28,6 @@ _UNARY_METHODS = (
     "LookupTokens",
 )
 _SERVICE = "tokend.v1.TokenizerService"
-_SCHEME = re.compile(r"^([a-z0-9+.-]+):(?!\d+$)(?://[^/]*/|//)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +56,7 @@ class Tls:
 class ConnectionSettings:
     """Where and how to connect; checked when made, used at the first call."""
 
-    target: str
+    target: Target
     connections: int
     token: str | None = field(repr=False)
     tls: Tls | None
@@ -66,10 +64,6 @@ class ConnectionSettings:
     channel_options: tuple[tuple[str, int | str], ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.target, str):
-            raise TypeError(f"target is a str like 'host:port', not {type(self.target).__name__}")
-        if not self.target:
-            raise ValueError("target is empty; give 'host:port'")
         if not isinstance(self.connections, int) or isinstance(self.connections, bool):
             raise TypeError(f"connections is an int, not {type(self.connections).__name__}")
         if self.connections < 1:
@@ -78,10 +72,10 @@ class ConnectionSettings:
         if self.token is not None and not re.fullmatch(r"[\x21-\x7e]+", self.token):
             raise ValueError("token may hold printable ASCII without spaces only")
         if self.token is not None and not (
-            self.tls is not None or self.allow_plaintext_token or is_loopback(self.target)
+            self.tls is not None or self.allow_plaintext_token or self.target.is_loopback
         ):
             raise ValueError(
-                f"the token would go to {self.target} unencrypted: use tls, or say allow_plaintext_token=True if "
+                f"the token would go to {self.target.shown} unencrypted: use tls, or say allow_plaintext_token=True if "
                 "something else encrypts the connection"
             )
 
@@ -110,8 +104,14 @@ class ConnectionSettings:
             ("grpc.max_reconnect_backoff_ms", 1_000),
             ("grpc.min_reconnect_backoff_ms", 5_000),
         ]
-        if is_loopback(self.target):
+        if self.target.is_loopback:
             options.append(("grpc.enable_http_proxy", 0))
+        if self.target.is_balanced:
+            # gRPC asks the name again when a connection ends, but at most each 30 s unless told: a restart of all
+            # servers one by one may be over by then.
+            options.append(("grpc.dns_min_time_between_resolutions_ms", 2_000))
+        if self.target.authority is not None:
+            options.append(("grpc.default_authority", self.target.authority))
         if self.connections > 1:
             # Channels to one address would share one connection.
             options.append(("grpc.use_local_subchannel_pool", 1))
@@ -122,14 +122,14 @@ class ConnectionSettings:
     def open_channel(self) -> grpc.Channel:
         """A channel for threads."""
         if self.tls is None:
-            return grpc.insecure_channel(self.target, options=self.options())
-        return grpc.secure_channel(self.target, self._credentials(self.tls), options=self.options())
+            return grpc.insecure_channel(self.target.uri, options=self.options())
+        return grpc.secure_channel(self.target.uri, self._credentials(self.tls), options=self.options())
 
     def open_aio_channel(self) -> grpc.aio.Channel:
         """A channel for the running event loop."""
         if self.tls is None:
-            return grpc.aio.insecure_channel(self.target, options=self.options())
-        return grpc.aio.secure_channel(self.target, self._credentials(self.tls), options=self.options())
+            return grpc.aio.insecure_channel(self.target.uri, options=self.options())
+        return grpc.aio.secure_channel(self.target.uri, self._credentials(self.tls), options=self.options())
 
     @staticmethod
     def _credentials(tls: Tls) -> grpc.ChannelCredentials:
@@ -150,8 +150,8 @@ class ConnectionSettings:
                         "initialBackoff": "0.05s",
                         "maxBackoff": "1s",
                         "backoffMultiplier": 2,
-                        # gRPC's own servers, and ours with them, say CANCELLED to a call that arrives in the
-                        # moment between their last accepted call and the client's hearing of the end.
+                        # CANCELLED, where we did not cancel: a server that stops tells its clients to leave, and gRPC
+                        # cancels what reaches it before they have heard. No call has effects, so it may go again.
                         "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                     },
                 }
@@ -159,51 +159,8 @@ class ConnectionSettings:
             # When most calls fail, retries would only add to the load: they pause until calls succeed again.
             "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.5},
         }
-        if is_name(self.target):
+        if self.target.is_balanced:
             config["loadBalancingConfig"] = [{"round_robin": {}}]
+            # Servers that load their tokenizer, or drain, are passed over.
+            config["healthCheckConfig"] = {"serviceName": _SERVICE}
         return json.dumps(config)
-
-
-def is_loopback(target: str) -> bool:
-    """Whether a target cannot leave this machine, so that no proxy may stand between.
-
-    >>> is_loopback("127.0.0.1:50051"), is_loopback("unix:/run/tokend.sock"), is_loopback("tokend:50051")
-    (True, True, False)
-    """
-    if target.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = _host(target)
-    address = _address(host)
-    return address.is_loopback if address is not None else host.lower() == "localhost"
-
-
-def is_name(target: str) -> bool:
-    """Whether a target is a name that may stand for many servers, rather than an address or this machine.
-
-    >>> is_name("dns:///tokend:50051"), is_name("10.0.0.7:50051"), is_name("localhost:50051")
-    (True, False, False)
-    """
-    return (
-        not target.startswith(("unix:", "unix-abstract:"))
-        and not is_loopback(target)
-        and _address(_host(target)) is None
-    )
-
-
-def _host(target: str) -> str:
-    rest = _SCHEME.sub("", target)
-    if rest.startswith("["):
-        return rest[1:].partition("]")[0]
-    return rest.rpartition(":")[0] if rest.count(":") == 1 else rest
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def channel_options(options: Sequence[tuple[str, int | str]]) -> tuple[tuple[str, int | str], ...]:
-    """The caller's own channel options as a tuple of pairs."""
-    return tuple((str(name), value) for name, value in options)

@@ -8,6 +8,7 @@ from tokend._channel import ConnectionSettings, Tls
 from tokend._encode_window import EncodeWindow
 from tokend._known_limits import KnownLimits
 from tokend._requests import EncodeSettings, checked_fingerprint, encode_settings
+from tokend._target import Target
 from tokend.options import EncodeOptions
 
 __all__ = ["ClientSettings"]
@@ -20,7 +21,7 @@ class ClientSettings:
 
     def __init__(
         self,
-        target: str,
+        target: str | Sequence[str],
         *,
         connections: int,
         timeout_s: float,
@@ -36,7 +37,7 @@ class ClientSettings:
         if isinstance(tls, bool):
             tls = Tls() if tls else None
         self.connection = ConnectionSettings(
-            target=target,
+            target=Target.read(target),
             connections=connections,
             token=token,
             tls=tls,

@@ -57,13 +57,21 @@ class FailedCall(Protocol):
         """The metadata that came with the status."""
 
 
-def error_of_call(failed: grpc.RpcError) -> errors.TokendError:
-    """Translates the exception that a failed RPC raised."""
+def error_of_call(failed: grpc.RpcError, *, ended_here: bool = False) -> errors.TokendError:
+    """Translates the exception that a failed RPC raised.
+
+    Args:
+        failed: The exception.
+        ended_here: This side has cancelled the call. CANCELLED comes from a server too: when it stops, gRPC cancels
+            what reaches it until its clients have left. That is a server which did not take the call.
+    """
     call = cast("FailedCall", failed)
     code = call.code()
     message = call.details() or code.name
     reason, metadata, retry_delay_s = _details(call)
     kind = _BY_REASON.get(reason) or _BY_CODE.get(code, errors.TokendError)
+    if code is grpc.StatusCode.CANCELLED and not ended_here:
+        kind = errors.UnavailableError
     return kind(
         message,
         code=code,

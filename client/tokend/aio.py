@@ -46,7 +46,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        target: str = "127.0.0.1:50051",
+        target: str | Sequence[str] = "127.0.0.1:50051",
         *,
         connections: int = 1,
         timeout_s: float = 30.0,
@@ -265,4 +265,4 @@ class AsyncClient:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"AsyncClient({self._settings.connection.target!r})"
+        return f"AsyncClient({self._settings.connection.target.shown!r})"

@@ -26,8 +26,10 @@ class Client:
     server is UNAVAILABLE. Close it, or use it as a context manager.
 
     Args:
-        target: `host:port`, or any name that gRPC resolves (`dns:///tokend:50051`, `unix:/run/tokend.sock`). The
-            proxies of the environment are not used for this machine.
+        target: `host:port`, or any name that gRPC resolves (`dns:///tokend:50051`, `unix:/run/tokend.sock`), or several
+            addresses, as a list or with commas between. A name's servers, or several addresses, take turns, call by
+            call; those that are gone or not SERVING are passed over. The proxies of the environment are not used for
+            this machine.
         connections: How many connections to open; calls take turns. More than one helps with several server workers.
         timeout_s: The longest wait for an answer, in seconds, where a call does not say otherwise: of a unary call
             with its retries, of each part of a call that is sent in parts, of each answer of a stream. Infinity: none.
@@ -45,7 +47,7 @@ class Client:
 
     def __init__(
         self,
-        target: str = "127.0.0.1:50051",
+        target: str | Sequence[str] = "127.0.0.1:50051",
         *,
         connections: int = 1,
         timeout_s: float = 30.0,
@@ -327,4 +329,4 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client({self._settings.connection.target!r})"
+        return f"Client({self._settings.connection.target.shown!r})"

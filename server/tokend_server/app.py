@@ -38,6 +38,8 @@ _log = logs.get("app")
 _SWITCH_INTERVAL_S = 0.0005
 # How long the last spans may take to be sent at the end.
 _LAST_SPANS_S = 3.0
+# Streams are flushed at the end of the grace time, and unary calls that came just before it need a moment too.
+_LAST_ANSWERS_S = 2.0
 _STATES = {ServingState.LOADING: "loading the tokenizer", ServingState.DRAINING: "shutting down"}
 
 
@@ -167,21 +169,21 @@ class App:
     def stop(self) -> None:
         """Drain and stop; a second call does nothing.
 
-        NOT_SERVING comes first. New calls are refused, those in flight finish, open streams get the grace time to
-        end by themselves, and are then flushed and ended.
+        NOT_SERVING comes first, then GOAWAY: clients take their next calls elsewhere. What still comes is refused, calls
+        in flight finish, open streams get the grace time to end by themselves, and are then flushed and ended.
         """
         if not self._stopped.acquire(blocking=False):
             return
         grace_s = self._settings.drain_grace_s
-        deadline_s = time.monotonic() + grace_s
         self._grpc.set_serving(serving=False)
         was_serving = self._admission.state is ServingState.SERVING
         self._admission.state = ServingState.DRAINING
         self.metrics.worker.become("draining")
+        self._grpc.begin_stop(grace_s + _LAST_ANSWERS_S)
         if was_serving:
             _log.info("draining", grace_s=grace_s)
             self._live.drain(grace_s)
-        self._grpc.stop(max(1.0, deadline_s - time.monotonic()))
+        self._grpc.finish_stop()
         self._credentials.end()
         if self._served is not None:
             self._served.end()

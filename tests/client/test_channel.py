@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import tokend
-from tokend._channel import ConnectionSettings, is_loopback, is_name
+from tokend._channel import ConnectionSettings
+from tokend._target import Target
 
 
-def options(target: str = "tokend:50051", **settings: Any) -> dict[str, Any]:
+def options(target: str | list[str] = "tokend:50051", **settings: Any) -> dict[str, Any]:
     chosen = {
         "connections": 1,
         "token": None,
@@ -21,11 +22,11 @@ def options(target: str = "tokend:50051", **settings: Any) -> dict[str, Any]:
         "channel_options": (),
         **settings,
     }
-    return dict(ConnectionSettings(target=target, **chosen).options())
+    return dict(ConnectionSettings(target=Target.read(target), **chosen).options())
 
 
 @pytest.mark.parametrize(
-    ("target", "loopback", "name"),
+    ("target", "loopback", "balanced"),
     [
         ("127.0.0.1:50051", True, False),
         ("127.3.2.1:1", True, False),
@@ -44,24 +45,65 @@ def options(target: str = "tokend:50051", **settings: Any) -> dict[str, Any]:
         ("dns:///tokend.models.svc:50051", False, True),
         ("dns://8.8.8.8/tokend:50051", False, True),
         ("127.0.0.1.example.org:50051", False, True),
+        ("127.0.0.1:1,127.0.0.2:1", True, True),
+        ("ipv4:127.0.0.1:1,10.0.0.7:1", False, True),
     ],
 )
-def test_targets_are_told_apart(target: str, loopback: bool, name: bool) -> None:
-    assert (is_loopback(target), is_name(target)) == (loopback, name)
+def test_targets_are_told_apart(target: str, loopback: bool, balanced: bool) -> None:
+    read = Target.read(target)
+    assert (read.is_loopback, read.is_balanced) == (loopback, balanced)
 
 
-def test_only_unary_methods_are_retried_and_only_on_unavailable() -> None:
+@pytest.mark.parametrize(
+    ("target", "uri"),
+    [
+        (["10.0.0.7:50051", "10.0.0.8:50051"], "ipv4:10.0.0.7:50051,10.0.0.8:50051"),
+        (("[2001:db8::1]:1", "[2001:db8::2]:2"), "ipv6:[2001:db8::1]:1,[2001:db8::2]:2"),
+        ("10.0.0.7:1, 10.0.0.8:1", "ipv4:10.0.0.7:1,10.0.0.8:1"),
+        (["tokend:50051"], "tokend:50051"),
+    ],
+)
+def test_several_addresses_become_one_target(target: list[str] | str, uri: str) -> None:
+    assert Target.read(target).uri == uri
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (["tokend-a:50051", "10.0.0.7:50051"], "'tokend-a:50051' is none"),
+        (["10.0.0.7", "10.0.0.8:1"], "'10.0.0.7' is none"),
+        (["unix:/a", "unix:/b"], "'unix:/a' is none"),
+        (["10.0.0.7:1", "[2001:db8::1]:1"], "IPv4 and IPv6"),
+        ("10.0.0.7:1,", "'' is none"),
+        ([], "empty"),
+    ],
+)
+def test_what_cannot_stand_among_several_addresses_is_refused(target: list[str] | str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Target.read(target)
+
+
+def test_several_servers_are_not_called_by_all_of_their_addresses() -> None:
+    assert options(["10.0.0.7:1", "10.0.0.8:1"])["grpc.default_authority"] == "10.0.0.7:1"
+    assert "grpc.default_authority" not in options()
+
+
+def test_only_unary_methods_are_retried_and_only_where_no_server_took_the_call() -> None:
     config = json.loads(options()["grpc.service_config"])
     (method,) = config["methodConfig"]
     names = {entry["method"] for entry in method["name"]}
     assert not names & {"StreamEncode", "StreamDecode", "DownloadTokenizer", ""}
     assert len(names) == 7
-    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
+    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE", "CANCELLED"]
 
 
 def test_names_are_balanced_over_their_addresses() -> None:
-    assert json.loads(options()["grpc.service_config"])["loadBalancingConfig"] == [{"round_robin": {}}]
-    assert "loadBalancingConfig" not in json.loads(options("10.0.0.7:1")["grpc.service_config"])
+    for target in ("tokend:50051", ["10.0.0.7:1", "10.0.0.8:1"]):
+        config = json.loads(options(target)["grpc.service_config"])
+        assert config["loadBalancingConfig"] == [{"round_robin": {}}]
+        assert config["healthCheckConfig"] == {"serviceName": "tokend.v1.TokenizerService"}
+    alone = json.loads(options("10.0.0.7:1")["grpc.service_config"])
+    assert not {"loadBalancingConfig", "healthCheckConfig"} & alone.keys()
 
 
 def test_proxies_are_left_alone_but_for_this_machine() -> None:
@@ -128,7 +170,7 @@ def test_a_key_without_its_certificates_is_refused() -> None:
 
 def test_secrets_stay_out_of_reprs() -> None:
     settings = ConnectionSettings(
-        target="127.0.0.1:1",
+        target=Target.read("127.0.0.1:1"),
         connections=1,
         token="s3cret",
         tls=None,

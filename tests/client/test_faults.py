@@ -38,13 +38,36 @@ def test_unary_retries_end(scripted: ScriptedServer, connect: Connect) -> None:
     assert len(scripted.calls) == 5
 
 
-def test_a_call_that_a_closing_server_drops_is_sent_again(scripted: ScriptedServer, connect: Connect) -> None:
+def test_a_call_that_a_stopping_server_cancels_is_sent_again(
+    scripted: ScriptedServer, connect: Connect
+) -> None:
     scripted.faults = [Fault(code=grpc.StatusCode.CANCELLED)]
     assert connect(scripted.start()).encode("hi").ids == [104, 105]
     assert scripted.calls == ["Encode"] * 2
 
 
-def test_only_unavailable_is_retried(scripted: ScriptedServer, connect: Connect) -> None:
+def test_a_server_that_cancels_whatever_comes_is_unavailable(
+    scripted: ScriptedServer, connect: Connect
+) -> None:
+    scripted.faults = [Fault(code=grpc.StatusCode.CANCELLED) for _ in range(20)]
+    client = connect(scripted.start())
+    with pytest.raises(tokend.UnavailableError, match="scripted") as raised:
+        client.encode("hi")
+    assert raised.value.code is grpc.StatusCode.CANCELLED
+    with pytest.raises(tokend.UnavailableError):
+        client.decoder().push(104)
+
+
+def test_an_encode_stream_that_a_stopping_server_cancels_goes_on(
+    scripted: ScriptedServer, connect: Connect
+) -> None:
+    scripted.faults = [Fault(code=grpc.StatusCode.CANCELLED, after=1)]
+    texts = ["a", "b", "c"]
+    streamed = connect(scripted.start()).encode_stream(texts, batch_texts=1)
+    assert [each.ids for each in streamed] == [[97], [98], [99]]
+
+
+def test_only_what_no_server_took_is_retried(scripted: ScriptedServer, connect: Connect) -> None:
     scripted.faults = [Fault(code=grpc.StatusCode.INTERNAL)]
     with pytest.raises(tokend.InternalError):
         connect(scripted.start()).encode("hi")

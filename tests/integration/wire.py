@@ -37,7 +37,7 @@ _MESSAGE_BYTES = 64 << 20
 class Wire:
     """A channel of its own to one server: the stub, and raw calls beside it."""
 
-    def __init__(self, target: str, **options: int) -> None:
+    def __init__(self, target: str, **options: int | str) -> None:
         sizes = {"grpc.max_receive_message_length": _MESSAGE_BYTES, "grpc.max_send_message_length": -1}
         given = {name.replace("__", "."): value for name, value in options.items()}
         every = {**sizes, "grpc.use_local_subchannel_pool": 1, "grpc.enable_http_proxy": 0, **given}

@@ -23,7 +23,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         "--target",
         default=os.environ.get("TOKEND_TARGET") or _DEFAULT_TARGET,
         metavar="HOST:PORT",
-        help=f"the server (TOKEND_TARGET; default: {_DEFAULT_TARGET})",
+        help=f"the server, or several with commas between (TOKEND_TARGET; default: {_DEFAULT_TARGET})",
     )
     group.add_argument(
         "--timeout",

@@ -17,6 +17,9 @@ _MISSING = "front: native needs the package pygrpc-native; install tokend[native
 class Front(Protocol):
     """The listener of one server. Behind it is a grpcio server, which starts before it and stops before it."""
 
+    sends_clients_away: bool
+    """Its clients hear of the server's stop at once and leave; else the server has to stay for them, and refuse."""
+
     @property
     def port(self) -> int:
         """The port that it really has."""
@@ -84,6 +87,8 @@ def listen(
 
 class _GrpcioFront:
     """The grpcio server's own port; the server starts and stops it."""
+
+    sends_clients_away = True
 
     def __init__(
         self, address: Address, server: grpc.Server, credentials: grpc.ServerCredentials | None

@@ -97,6 +97,9 @@ class _NativeCall(TakenCall):
 class NativeFront:
     """Listens in place of the grpcio server, and answers the unary calls."""
 
+    # Its one way to say GOAWAY is its end.
+    sends_clients_away = False
+
     def __init__(
         self,
         address: Address,

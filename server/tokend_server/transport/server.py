@@ -100,6 +100,7 @@ class GrpcServer:
             share_port=share_port,
         )
         self.address = Address(host=address.host, port=self._front.port)
+        self._stopping: Any = None
 
     def start(self) -> None:
         """Listen; calls are answered as admission lets them in."""
@@ -114,11 +115,28 @@ class GrpcServer:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
         self._companions.set_serving(serving=serving)
 
-    def stop(self, grace_s: float) -> None:
-        """Take no new call, let those in flight end, and cancel what is left after the grace time."""
-        deadline_s = time.monotonic() + grace_s
-        done: Any = self._server.stop(grace_s)
-        self._companions.end_streams()
-        done.wait()
-        self._front.close(max(0.0, deadline_s - time.monotonic()))
+    def begin_stop(self, grace_s: float) -> None:
+        """Tell every client to take its next call elsewhere (GOAWAY); calls and streams that are open go on.
+
+        Args:
+            grace_s: After so long, what is still open is cancelled.
+        """
+        self._deadline_s = time.monotonic() + grace_s
+        if self._front.sends_clients_away:
+            self._stop_server()
+
+    def finish_stop(self) -> None:
+        """Wait for the calls that are open, and let go of everything."""
+        if self._stopping is None:
+            self._stop_server()
+        self._stopping.wait()
+        self._front.close(self._time_left_s())
         self._threads.shutdown()
+
+    def _stop_server(self) -> None:
+        self._stopping = self._server.stop(self._time_left_s())
+        # A watch that came through a proxy speaks for this server alone: its client asks again, and gets another.
+        self._companions.end_streams()
+
+    def _time_left_s(self) -> float:
+        return max(0.0, self._deadline_s - time.monotonic())

@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVER := $(VENV)/.server-installed
 DEV := $(VENV)/.dev-installed
+TOOLS := $(VENV)/.tools-installed
 SERVE_FLAGS ?=
 FUZZ_MINUTES ?= 10
 BENCH_FLAGS ?=
@@ -30,6 +31,11 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(SERVER)
 
+$(TOOLS): tests/tools.txt constraints.txt $(DEV)
+	@echo 'installing the tools of tests/tools.txt into $(VENV), once' >&2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement tests/tools.txt
+	@touch $@
+
 serve: $(SERVER) ## run the server on the embedded tokenizer (SERVE_FLAGS for more)
 	@exec $(BIN)/tokend serve $(SERVE_FLAGS)
 
@@ -54,7 +60,7 @@ generate: ## make the generated code again
 zoo: $(DEV) ## fetch the real tokenizers that the tests use (the core set)
 	$(BIN)/python -m tests.zoo.fetch
 
-tools: $(DEV) ## fetch the programs that the tests run: Prometheus
+tools: $(TOOLS) ## fetch the programs that the tests run: Prometheus, Envoy, kubectl, hadolint, schemas
 	$(BIN)/python -m tests.observability.prometheus
 
 dashboard: $(DEV) ## write the Grafana dashboard again

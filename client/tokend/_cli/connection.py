@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from tokend import Client, Tls
-from tokend._channel import is_loopback
 from tokend._cli.failures import bad_input
+from tokend._target import Target
 
 __all__ = ["add_connection_flags", "connect"]
 
@@ -73,7 +73,11 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 def connect(arguments: argparse.Namespace) -> Client:
     """The client that a command line asks for; it connects at its first call."""
     tls = _tls(arguments)
-    if arguments.auth_token and not (tls or arguments.allow_plaintext_token or is_loopback(arguments.target)):
+    try:
+        target = Target.read(arguments.target)
+    except ValueError as error:
+        raise bad_input(f"--target: {error}") from error
+    if arguments.auth_token and not (tls or arguments.allow_plaintext_token or target.is_loopback):
         raise bad_input(
             f"the token would go to {arguments.target} unencrypted; --tls or --tls-ca encrypts, --allow-plaintext-token "
             "sends it all the same"

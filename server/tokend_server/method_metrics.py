@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tokend_server.caller_metrics import CallerLabel, CallerMetrics
 from tokend_server.caller_names import ANONYMOUS
@@ -78,26 +78,72 @@ def methods_of(service: "ServiceDescriptor") -> tuple[Method, ...]:
     )
 
 
+class Amounts(Protocol):
+    """What one request moved."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Ids given out or taken in."""
+
+    @property
+    def n_texts(self) -> int:
+        """Texts taken or made."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Their bytes in UTF-8."""
+
+    @property
+    def characters(self) -> int:
+        """Their code points."""
+
+    @property
+    def special_texts(self) -> int:
+        """Control-token strings that were kept as text."""
+
+    @property
+    def unknown_ids(self) -> int:
+        """Unknown ids that were skipped or replaced."""
+
+    @property
+    def replacement_characters(self) -> int:
+        """U+FFFD in the texts made."""
+
+
 class Call:
     """One call from its arrival to its end; ending it twice counts once, so no gauge can drift."""
 
-    __slots__ = ("arrived_s", "begun_s", "ended", "method")
+    __slots__ = ("arrived_s", "begun_s", "ended", "method", "n_received", "n_sent")
 
     def __init__(self, method: "MethodMetrics", arrived_s: float) -> None:
         self.method, self.arrived_s, self.ended = method, arrived_s, False
         self.begun_s: float | None = None
+        self.n_received = self.n_sent = 0
 
     def begun(self) -> None:
         """Say that a thread has taken the call up: what passed since its arrival was waiting."""
         self.method.call_begun(self)
 
-    def handled(self, code: int, caller: str = ANONYMOUS) -> float | None:
-        """Say that the call has ended, with a gRPC status code (0 to 16); calls after the first do nothing.
+    def received(self) -> None:
+        """Count a message that the caller sent."""
+        self.method.message_received(self)
+
+    def sent(self) -> None:
+        """Count a message that was answered."""
+        self.method.message_sent(self)
+
+    def handled(self, code: int, caller: str = ANONYMOUS, amounts: Amounts | None = None) -> float | None:
+        """Say that the call has ended; calls after the first do nothing.
+
+        Args:
+            code: A gRPC status code, 0 to 16.
+            caller: Who made it.
+            amounts: What it moved, if it is a unary call of a method that tokenizes, and was answered.
 
         Returns:
             The seconds from its arrival; None if it had ended before.
         """
-        return self.method.call_ended(self, code, caller)
+        return self.method.call_ended(self, code, caller, amounts)
 
     def age_s(self) -> float:
         """Return the seconds since its arrival."""
@@ -179,7 +225,9 @@ class MethodMetrics:
             with self._lock:
                 self._queue.observe(self._cells, now_s - call.arrived_s)
 
-    def call_ended(self, call: Call, code: int, caller: str = ANONYMOUS) -> float | None:
+    def call_ended(
+        self, call: Call, code: int, caller: str = ANONYMOUS, amounts: Amounts | None = None
+    ) -> float | None:
         """Do the work of `Call.handled`."""
         code = code if 0 <= code < len(CODES) else _UNKNOWN
         now_s = self.clock()
@@ -197,17 +245,31 @@ class MethodMetrics:
             if self._work is not None and self._queue is not None and call.begun_s is not None:
                 self._queue.observe(self._cells, call.begun_s - call.arrived_s)
                 self._work.observe(self._cells, now_s - call.begun_s)
+                self._cells[self._received] += call.n_received
+                self._cells[self._sent] += call.n_sent
+            if amounts is not None:
+                self._count(amounts, caller)
         return duration_s
 
-    def received(self, n_messages: int = 1) -> None:
-        """Count messages that the caller sent."""
-        with self._lock:
-            self._cells[self._received] += n_messages
+    def _count(self, amounts: Amounts, caller: str) -> None:
+        """Count a request that was answered, under the lock; only methods that tokenize have amounts."""
 
-    def sent(self, n_messages: int = 1) -> None:
-        """Count messages that were answered."""
+    def message_received(self, call: Call) -> None:
+        """Do the work of `Call.received`."""
+        if self._work is not None:
+            # A unary call's one is counted at its end too.
+            call.n_received = 1
+            return
         with self._lock:
-            self._cells[self._sent] += n_messages
+            self._cells[self._received] += 1
+
+    def message_sent(self, call: Call) -> None:
+        """Do the work of `Call.sent`."""
+        if self._work is not None:
+            call.n_sent = 1
+            return
+        with self._lock:
+            self._cells[self._sent] += 1
 
     def refused(self, reason: str) -> None:
         """Count a call, a batch or a sequence that ended in an error; unknown reasons count as INTERNAL."""
@@ -269,53 +331,38 @@ class WorkMetrics(MethodMetrics):
                 own,
             )
 
-    def answered(
-        self, tokens: int, *, texts: int, text_bytes: int, characters: int, caller: str = ANONYMOUS
-    ) -> None:
-        """Count a request that is complete in itself: a unary call, or one batch of a StreamEncode."""
-        place = self._place_of(caller)
+    def answered(self, amounts: Amounts, *, caller: str = ANONYMOUS) -> None:
+        """Count a request that is complete in itself but is no call: one batch of a StreamEncode."""
         with self._lock:
-            self._request_tokens[place].observe(self._cells, tokens)
-            self._move(place, tokens, texts, text_bytes, characters)
+            self._count(amounts, caller)
 
-    def moved(
-        self, tokens: int, *, texts: int, text_bytes: int, characters: int, caller: str = ANONYMOUS
-    ) -> None:
-        """Count what one message of a StreamDecode moved; `texts` is the number of sequences that ended in it."""
+    def _count(self, amounts: Amounts, caller: str) -> None:
         place = self._place_of(caller)
+        self._request_tokens[place].observe(self._cells, amounts.n_tokens)
+        self._move(place, amounts)
+
+    def moved(self, amounts: Amounts, *, caller: str = ANONYMOUS) -> None:
+        """Count what one message of a StreamDecode moved; its texts are the sequences that ended in it."""
         with self._lock:
-            self._move(place, tokens, texts, text_bytes, characters)
+            self._move(self._place_of(caller), amounts)
 
     def sequence_ended(self, tokens: int, *, caller: str = ANONYMOUS) -> None:
         """Count a sequence of a StreamDecode as a request of that many tokens; one that failed is not told here."""
-        place = self._place_of(caller)
         with self._lock:
-            self._request_tokens[place].observe(self._cells, tokens)
+            self._request_tokens[self._place_of(caller)].observe(self._cells, tokens)
 
-    def _move(self, place: int, tokens: int, texts: int, text_bytes: int, characters: int) -> None:
+    def _move(self, place: int, amounts: Amounts) -> None:
         cells = self._cells
-        cells[self._tokens[place]] += tokens
-        cells[self._texts] += texts
-        cells[self._text_bytes] += text_bytes
-        cells[self._characters] += characters
-
-    def kept_special_text(self, n: int) -> None:
-        """Count control-token strings that an encoding method kept as text."""
-        if n and self._special_text is not None:
-            with self._lock:
-                self._cells[self._special_text] += n
-
-    def met_unknown_ids(self, n: int) -> None:
-        """Count unknown ids that a decoding method skipped or replaced."""
-        if n and self._unknown_ids is not None:
-            with self._lock:
-                self._cells[self._unknown_ids] += n
-
-    def sent_replacement_characters(self, n: int) -> None:
-        """Count U+FFFD in the text that a decoding method made."""
-        if n and self._replacements is not None:
-            with self._lock:
-                self._cells[self._replacements] += n
+        cells[self._tokens[place]] += amounts.n_tokens
+        cells[self._texts] += amounts.n_texts
+        cells[self._text_bytes] += amounts.text_bytes
+        cells[self._characters] += amounts.characters
+        if amounts.special_texts and self._special_text is not None:
+            cells[self._special_text] += amounts.special_texts
+        if amounts.unknown_ids and self._unknown_ids is not None:
+            cells[self._unknown_ids] += amounts.unknown_ids
+        if amounts.replacement_characters and self._replacements is not None:
+            cells[self._replacements] += amounts.replacement_characters
 
     def message_took(self, duration_s: float) -> None:
         """Count the time that one message of a stream took, from taking it to having its answer."""

@@ -14,6 +14,8 @@ from tokend.v1 import types_pb2 as types
 PACKED = encode_options(id_format=types.ID_FORMAT_PACKED)
 # Above all bounds here by itself, and long enough in work to be found there.
 LONG = "hello the world " * 200_000
+# Not so small that it is answered where it comes in.
+SHORT = "hello the world " * 200
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def test_a_text_above_the_bound_is_served_and_others_are_refused_meanwhile(busy_
     long = busy_wire.stub.Encode.future(pb.EncodeRequest(text=LONG, options=PACKED), timeout=60)
     until(lambda: n_in_work(busy, "unary") == 1)
     assert n_in_work(busy, "unary", "bytes") > len(LONG)
-    failure = refused(busy_wire.stub.Encode, pb.EncodeRequest(text="hello"))
+    failure = refused(busy_wire.stub.Encode, pb.EncodeRequest(text=SHORT))
+    # What is small needs no room.
+    assert list(busy_wire.stub.Encode(pb.EncodeRequest(text="a")).encoding.ids)
     assert not long.done(), "it was not in work meanwhile"
     assert (failure.code, failure.reason) == (grpc.StatusCode.UNAVAILABLE, "SERVER_OVERLOADED")
     assert "max_work_bytes" in failure.message
@@ -45,7 +49,7 @@ def test_a_text_above_the_bound_is_served_and_others_are_refused_meanwhile(busy_
     assert pushback == (str(failure.retry_after_ms) if front == "grpcio" else None)
     assert len(long.result().encoding.packed_ids) > 0
     until(lambda: n_in_work(busy, "unary") == n_in_work(busy, "unary", "bytes") == 0)
-    assert len(busy_wire.stub.Encode(pb.EncodeRequest(text="hello")).encoding.ids) > 0
+    assert len(busy_wire.stub.Encode(pb.EncodeRequest(text=SHORT)).encoding.ids) > 0
 
 
 def test_refused_calls_are_counted_and_leave_nothing_open(busy_wire: Wire, busy: RunningServer):
@@ -56,8 +60,7 @@ def test_refused_calls_are_counted_and_leave_nothing_open(busy_wire: Wire, busy:
     long = busy_wire.stub.Encode.future(pb.EncodeRequest(text=LONG, options=PACKED), timeout=60)
     until(lambda: n_in_work(busy, "unary") == 1)
     calls = [
-        busy_wire.stub.CountTokens.future(pb.CountTokensRequest(texts=["hello"]), timeout=20)
-        for _ in range(50)
+        busy_wire.stub.CountTokens.future(pb.CountTokensRequest(texts=[SHORT]), timeout=20) for _ in range(50)
     ]
     codes = [call.code() for call in calls]
     assert not long.done(), "it was not in work meanwhile"
@@ -75,7 +78,7 @@ def test_the_texts_of_a_batch_count(busy_wire: Wire):
 def test_a_batch_of_many_texts_is_refused_beside_others(busy_wire: Wire, busy: RunningServer):
     long = busy_wire.stub.Encode.future(pb.EncodeRequest(text=LONG[:48_000], options=PACKED), timeout=60)
     calls = [
-        busy_wire.stub.BatchEncode.future(pb.BatchEncodeRequest(texts=["a b"] * 9), timeout=20)
+        busy_wire.stub.BatchEncode.future(pb.BatchEncodeRequest(texts=[SHORT] * 9), timeout=20)
         for _ in range(200)
     ]
     # Whether one is alone is a matter of the moment; whatever is answered is answered in full.

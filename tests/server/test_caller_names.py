@@ -9,6 +9,7 @@ from tests.server.test_metric_rows import METHODS
 from tokend_server.caller_names import ANONYMOUS, LONGEST_NAME, OTHER, CallerNames
 from tokend_server.metric_rows import SharedRows
 from tokend_server.metrics import Metrics
+from tokend_server.service.usage import Usage
 
 
 def by_caller(metrics: Metrics, name: str, method: str) -> dict[str, float]:
@@ -75,12 +76,22 @@ def test_tokens_are_counted_by_caller_over_all_processes():
     rows = SharedRows(2, Metrics(METHODS, version="1", callers=names).n_cells)
     metrics = [Metrics(METHODS, version="1", row=rows.row(n), callers=names) for n in range(2)]
     names.place("unused")
-    metrics[0].work("Encode").answered(5, texts=1, text_bytes=5, characters=5, caller="chat")
-    in_child(
-        lambda: metrics[1].work("Encode").answered(7, texts=1, text_bytes=7, characters=7, caller="jobs")
+    metrics[0].work("Encode").answered(
+        Usage(n_tokens=5, n_texts=1, text_bytes=5, characters=5), caller="chat"
     )
-    metrics[1].work("Encode").answered(1, texts=1, text_bytes=1, characters=1, caller="chat")
-    metrics[1].work("StreamDecode").moved(3, texts=0, text_bytes=3, characters=3, caller="chat")
+    in_child(
+        lambda: (
+            metrics[1]
+            .work("Encode")
+            .answered(Usage(n_tokens=7, n_texts=1, text_bytes=7, characters=7), caller="jobs")
+        )
+    )
+    metrics[1].work("Encode").answered(
+        Usage(n_tokens=1, n_texts=1, text_bytes=1, characters=1), caller="chat"
+    )
+    metrics[1].work("StreamDecode").moved(
+        Usage(n_tokens=3, n_texts=0, text_bytes=3, characters=3), caller="chat"
+    )
     metrics[1].work("StreamDecode").sequence_ended(3, caller="chat")
     for each in metrics:
         tokens = by_caller(each, "tokend_tokens_total", "Encode")

@@ -15,6 +15,7 @@ from tokend.v1 import tokenizer_service_pb2
 from tokend_server.metric_rows import SharedRows
 from tokend_server.metrics import Metrics, methods_of
 from tokend_server.process_metrics import ProcessCollector, ProcessTable, cpu_seconds
+from tokend_server.service.usage import Usage
 
 SERVICE = tokenizer_service_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
 METHODS = methods_of(SERVICE)
@@ -43,8 +44,8 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 def test_a_scrape_of_any_process_shows_the_sum_of_all(rows):
     first, second, scraped = (on(rows, n) for n in range(3))
-    first.work("Encode").answered(5, texts=1, text_bytes=20, characters=18)
-    second.work("Encode").answered(7, texts=1, text_bytes=20, characters=18)
+    first.work("Encode").answered(Usage(n_tokens=5, n_texts=1, text_bytes=20, characters=18))
+    second.work("Encode").answered(Usage(n_tokens=7, n_texts=1, text_bytes=20, characters=18))
     second.method(ENCODE).started()
     for metrics in (first, second, scraped):
         assert value(metrics, "tokend_tokens_total", method="Encode") == 12
@@ -55,7 +56,7 @@ def test_a_scrape_of_any_process_shows_the_sum_of_all(rows):
 
 def test_the_next_process_on_a_row_goes_on_from_its_counts_and_has_no_gauges(rows):
     dead, scraped = on(rows, 0), on(rows, 2)
-    dead.work("Encode").answered(5, texts=1, text_bytes=20, characters=18)
+    dead.work("Encode").answered(Usage(n_tokens=5, n_texts=1, text_bytes=20, characters=18))
     dead.method(ENCODE).started()
     dead.live_sequences.add(4)
     dead.worker.become("serving")
@@ -65,7 +66,7 @@ def test_the_next_process_on_a_row_goes_on_from_its_counts_and_has_no_gauges(row
     assert value(scraped, "tokend_workers", state="serving") == 0
     assert value(scraped, "grpc_server_started_total", grpc_method="Encode") == 1
     successor = on(rows, 0)
-    successor.work("Encode").answered(1, texts=1, text_bytes=1, characters=1)
+    successor.work("Encode").answered(Usage(n_tokens=1, n_texts=1, text_bytes=1, characters=1))
     assert value(scraped, "tokend_tokens_total", method="Encode") == 6
 
 

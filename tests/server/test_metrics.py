@@ -14,6 +14,7 @@ from tokend.v1 import tokenizer_service_pb2
 from tokend_server.errors import Reason
 from tokend_server.metric_cells import CellTable
 from tokend_server.metrics import Method, Metrics, methods_of
+from tokend_server.service.usage import Usage
 
 SERVICE = tokenizer_service_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
 HEALTH = Method(service="grpc.health.v1.Health", name="Check", type="unary")
@@ -110,16 +111,14 @@ def test_no_call_makes_a_new_series(metrics):
 
 
 def test_a_unary_call_moves_the_names_that_dashboards_know(metrics, clock):
-    encode = metrics.work("Encode")
     call = metrics.method(path("Encode")).started()
     assert value(metrics, "tokend_in_flight_calls", method="Encode") == 1
     clock.now_s += 0.02
     call.begun()
-    encode.received()
-    encode.answered(5, texts=1, text_bytes=20, characters=18)
+    call.received()
     clock.now_s += 0.3
-    encode.sent()
-    call.handled(0)
+    call.sent()
+    call.handled(0, amounts=Usage(n_tokens=5, n_texts=1, text_bytes=20, characters=18))
     labels = {"grpc_type": "unary", "grpc_service": "tokend.v1.TokenizerService", "grpc_method": "Encode"}
     assert value(metrics, "grpc_server_started_total", **labels) == 1
     assert value(metrics, "grpc_server_msg_received_total", **labels) == 1
@@ -162,10 +161,10 @@ def test_a_call_that_ends_twice_counts_once(metrics):
 def test_a_streams_totals_move_before_its_sequences_end(metrics):
     decode = metrics.work("StreamDecode")
     metrics.live_sequences.add(2)
-    decode.moved(3, texts=0, text_bytes=9, characters=3)
+    decode.moved(Usage(n_tokens=3, n_texts=0, text_bytes=9, characters=3))
     assert value(metrics, "tokend_tokens_total", method="StreamDecode") == 3
     assert value(metrics, "tokend_request_tokens_count", method="StreamDecode") == 0
-    decode.moved(1, texts=1, text_bytes=1, characters=1)
+    decode.moved(Usage(n_tokens=1, n_texts=1, text_bytes=1, characters=1))
     decode.sequence_ended(4)
     decode.message_took(0.001)
     metrics.live_sequences.add(-1)
@@ -175,10 +174,8 @@ def test_a_streams_totals_move_before_its_sequences_end(metrics):
 
 
 def test_special_text_and_unknown_ids_belong_to_their_side(metrics):
-    metrics.work("Encode").kept_special_text(2)
-    metrics.work("Decode").met_unknown_ids(3)
-    metrics.work("Encode").met_unknown_ids(9)
-    metrics.work("Decode").kept_special_text(9)
+    metrics.work("Encode").answered(Usage(special_texts=2, unknown_ids=9))
+    metrics.work("Decode").answered(Usage(special_texts=9, unknown_ids=3))
     assert value(metrics, "tokend_special_text_total", method="Encode") == 2
     assert value(metrics, "tokend_unknown_ids_total", method="Decode") == 3
 
@@ -222,7 +219,7 @@ def test_the_build_and_the_process_are_told(metrics):
 
 
 def test_the_page_is_valid_openmetrics(metrics):
-    metrics.work("Encode").answered(5, texts=1, text_bytes=20, characters=18)
+    metrics.work("Encode").answered(Usage(n_tokens=5, n_texts=1, text_bytes=20, characters=18))
     text = openmetrics.generate_latest(metrics.registry).decode()
     families = {family.name: family for family in parse_openmetrics(text)}
     assert {"tokend_tokens", "tokend_request_tokens", "grpc_server_handled"} <= families.keys()
@@ -236,7 +233,7 @@ def test_the_page_is_valid_openmetrics(metrics):
 
 def test_two_servers_in_a_process_do_not_mix(metrics):
     other = Metrics(methods_of(SERVICE), version="1")
-    other.work("Encode").answered(5, texts=1, text_bytes=1, characters=1)
+    other.work("Encode").answered(Usage(n_tokens=5, n_texts=1, text_bytes=1, characters=1))
     assert value(metrics, "tokend_tokens_total", method="Encode") == 0
 
 
@@ -246,7 +243,7 @@ def test_no_increment_is_lost_between_threads(metrics):
     def work() -> None:
         for _ in range(5000):
             call = encode.started()
-            encode.answered(2, texts=1, text_bytes=1, characters=1)
+            encode.answered(Usage(n_tokens=2, n_texts=1, text_bytes=1, characters=1))
             call.handled(0)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -275,15 +272,14 @@ def test_a_histogram_counts_each_value_at_or_below_its_bounds(values):
 
 
 def test_counting_a_call_costs_microseconds(metrics):
-    encode = metrics.work("Encode")
+    usage = Usage(n_tokens=50, n_texts=1, text_bytes=200, characters=200)
 
     def call() -> None:
         one = metrics.method(path("Encode")).started()
         one.begun()
-        encode.received()
-        encode.answered(50, texts=1, text_bytes=200, characters=200)
-        encode.sent()
-        one.handled(0)
+        one.received()
+        one.sent()
+        one.handled(0, amounts=usage)
 
     # About 3 us on a quiet machine; the bound is for a loaded one.
     assert min(timeit.repeat(call, number=2000, repeat=10)) / 2000 < 50e-6

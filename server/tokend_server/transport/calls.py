@@ -186,7 +186,7 @@ class Call:
 
     def receive(self, message_type: type[_M], data: bytes) -> _M:
         """Count and read one message of the caller; raises as `parse`, and where it has lost the right to the call."""
-        self.metrics.received()
+        self._tally.received()
         if self._entry is not None:
             self._entry.check()
         return parse(message_type, data)
@@ -206,41 +206,29 @@ class Call:
         """
         data = message.SerializeToString()
         self._scope.limits.check_reply(len(data))
-        self.metrics.sent()
+        self._tally.sent()
         return data
 
     def check_reply(self, message: Message) -> None:
         """Refuse a message that is too large to be sent; raises as `reply`."""
         self._scope.limits.check_reply(message.ByteSize())
 
+    def answered(self, usage: Usage) -> None:
+        """End a unary call that was answered, and count what it moved."""
+        self.n_tokens, self.n_texts = usage.n_tokens, usage.n_texts
+        self._end(_OK, usage)
+
     def observe(self, usage: Usage) -> None:
-        """Count a request that was answered in full."""
+        """Count a batch of a stream that was answered in full."""
         self._add(usage)
         if isinstance(self.metrics, WorkMetrics):
-            self.metrics.answered(
-                usage.n_tokens,
-                texts=usage.n_texts,
-                text_bytes=usage.text_bytes,
-                characters=usage.characters,
-                caller=self.caller,
-            )
-            self.metrics.kept_special_text(usage.special_texts)
-            self.metrics.met_unknown_ids(usage.unknown_ids)
-            self.metrics.sent_replacement_characters(usage.replacement_characters)
+            self.metrics.answered(usage, caller=self.caller)
 
     def moved(self, usage: Usage) -> None:
         """Count what one message of a StreamDecode moved; its sequences are counted when they end."""
         self._add(usage)
         if isinstance(self.metrics, WorkMetrics):
-            self.metrics.moved(
-                usage.n_tokens,
-                texts=usage.n_texts,
-                text_bytes=usage.text_bytes,
-                characters=usage.characters,
-                caller=self.caller,
-            )
-            self.metrics.met_unknown_ids(usage.unknown_ids)
-            self.metrics.sent_replacement_characters(usage.replacement_characters)
+            self.metrics.moved(usage, caller=self.caller)
 
     def _add(self, usage: Usage) -> None:
         # Several batches of a StreamEncode may be in work at once.
@@ -304,7 +292,10 @@ class Call:
 
     def end(self, code: int) -> None:
         """Count the call's end, with a gRPC status code; only the first time counts."""
-        duration_s = self._tally.handled(code, self.caller)
+        self._end(code)
+
+    def _end(self, code: int, usage: Usage | None = None) -> None:
+        duration_s = self._tally.handled(code, self.caller, usage)
         if duration_s is None:
             return
         if self._span is not None:

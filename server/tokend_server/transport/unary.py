@@ -23,7 +23,6 @@ __all__ = ["DownloadRun", "TakenCall", "UnaryMethod", "loading"]
 
 _log = logs.get("unary")
 
-_OK = grpc.StatusCode.OK.value[0]
 _INTERNAL = grpc.StatusCode.INTERNAL.value[0]
 # What is larger goes to the unary threads, so that nobody waits for it.
 _SMALL_BYTES = 2048
@@ -113,13 +112,17 @@ class TakenCall(ABC):
     def take(self, data: bytes, threads: CallThreads) -> None:
         """Answer at once what is small, and have the threads answer what is not; raises nothing.
 
-        What does not fit beside all that is in work, or waits for a thread, is refused at once.
+        What goes to the threads, and does not fit beside all that is in work there or waits, is refused at once. What
+        is small neither waits nor lets others wait, and needs no room.
 
         Args:
             data: The request on the wire.
             threads: Where work goes that others should not wait for.
         """
         n_bytes = len(data)
+        if n_bytes <= _SMALL_BYTES:
+            self._run(data, threads)
+            return
         try:
             self._work = self.method.enter(n_bytes)
         except ServerOverloaded as error:
@@ -127,9 +130,6 @@ class TakenCall(ABC):
                 self._refuse(error)
             else:
                 self.call.abandon(self)
-            return
-        if n_bytes <= _SMALL_BYTES:
-            self._run(data, threads)
         else:
             threads.submit(n_bytes, self._run, data)
 
@@ -143,9 +143,12 @@ class TakenCall(ABC):
                 return
             call.begin()
             request = call.receive(method.request_type, data)
+            late = threads is not None and method.may_take_long(request)
+            if late:
+                self._work = method.enter(len(data))
             if self._work is not None:
                 self._work.has_texts(method.n_texts(request))
-            if threads is not None and method.may_take_long(request):
+            if threads is not None and late:
                 threads.submit(len(data), self._answer, request)
             else:
                 self._answer(request)
@@ -157,8 +160,7 @@ class TakenCall(ABC):
         try:
             message, usage = call.work(self.method.answer, request)
             if self.respond(call.reply(message), call.trailer()):
-                call.observe(usage)
-                call.end(_OK)
+                call.answered(usage)
             else:
                 call.abandon(self)
         except BaseException as error:  # noqa: BLE001 (as above)

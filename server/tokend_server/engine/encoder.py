@@ -36,7 +36,8 @@ class _Lane:
     shadow: ShadowCheck
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, as it is made for each call: that would triple what making it costs.
+@dataclass(kw_only=True, slots=True)
 class _Run:
     """What one call got from the fast engine; the texts in `slow` have been encoded by the reference."""
 

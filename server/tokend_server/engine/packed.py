@@ -10,7 +10,8 @@ from tokend_server.engine.encode_options import Encoded
 __all__ = ["PackedBatch", "pack_ids"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, as it is made for each call: that would triple what making it costs.
+@dataclass(kw_only=True, slots=True)
 class PackedBatch:
     """The ids of a batch, and of each text how many there are."""
 

@@ -24,7 +24,8 @@ class EncodedBatch:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, as it is made for each call: that would triple what making it costs.
+@dataclass(slots=True, kw_only=True)
 class EncodedPack:
     """One encoded batch whose ids are packed."""
 

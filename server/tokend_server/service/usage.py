@@ -8,7 +8,8 @@ from tokend_server.service.limits import utf8_length
 __all__ = ["Usage"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, as it is made for each call: that would triple what making it costs.
+@dataclass(slots=True, kw_only=True)
 class Usage:
     """The size of one request that was served: a unary call, a batch of a StreamEncode, a decoded sequence."""
 

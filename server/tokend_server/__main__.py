@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tokend_server import logs, new_token_command, verify_command
 from tokend_server.app import App
-from tokend_server.config import ConfigError, Settings, load, print_config
+from tokend_server.config import ConfigError, Settings, UnixAddress, load, print_config
 from tokend_server.cores import usable_cores
 from tokend_server.errors import CredentialsError, TokenizerFileError
 from tokend_server.fleet import Fleet
@@ -53,7 +53,7 @@ def _start(settings: Settings) -> int:
         return _fail(problem)
     unbuffer_stderr()
     logs.configure(settings.log_level, settings.log_format)
-    n_workers = settings.workers or usable_cores()
+    n_workers = settings.workers or (1 if isinstance(settings.listen, UnixAddress) else usable_cores())
     return _serve(settings) if n_workers == 1 else _serve_by_workers(settings, n_workers)
 
 

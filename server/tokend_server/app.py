@@ -3,12 +3,19 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokend._version import __version__
 from tokend_server import logs
-from tokend_server.config import Address, Settings
-from tokend_server.credentials import Credentials, CredentialsInForce, caller_names, read_credentials
+from tokend_server.config import Address, Nowhere, Settings, UnixAddress
+from tokend_server.credentials import (
+    Credentials,
+    CredentialsInForce,
+    caller_names,
+    read_credentials,
+    warn_of_exposure,
+)
 from tokend_server.engine.frozen import FrozenTokenizer
 from tokend_server.engine.special_tokens import SpecialTokenPolicy
 from tokend_server.loading import Served, load_served
@@ -31,7 +38,7 @@ from tokend_server.transport.routing import SERVICE, Answers, Router
 from tokend_server.transport.server import GrpcServer
 from tokend_server.transport.streaming import LiveStreams
 
-__all__ = ["App", "Share", "announce", "ready_line"]
+__all__ = ["App", "Share", "announce", "open_ops", "ready_line", "where"]
 
 _log = logs.get("app")
 # A tenth of Python's own.
@@ -75,6 +82,8 @@ class App:
         """
         self._settings = settings
         credentials = read_credentials(settings) if share is None else share.credentials
+        if share is None:
+            warn_of_exposure(settings)
         self._limits = _limits(settings)
         self._live = LiveStreams()
         self._share = share
@@ -103,17 +112,17 @@ class App:
                 self._scope,
                 self.metrics,
                 front=settings.front,
+                socket_mode=settings.listen_mode,
+                reflection=settings.reflection,
                 certificate=self._credentials.certificate,
                 unary_threads=settings.unary_threads,
                 keepalive_s=settings.keepalive_s,
                 max_message_bytes=settings.max_message_bytes,
                 share_port=settings.allow_port_sharing or share is not None,
             )
-            self._ops: OpsServer | None = None
+            self._ops = None
             if share is None:
-                self._ops = OpsServer(
-                    settings.ops_listen, registry=self.metrics.registry, ready=self._why_not_ready
-                )
+                self._ops = open_ops(settings, self.metrics, self._why_not_ready)
         except OSError:
             self._credentials.end()
             self._stderr_guard.close()
@@ -122,7 +131,7 @@ class App:
         self._stopped = threading.Lock()
 
     @property
-    def grpc_address(self) -> Address:
+    def grpc_address(self) -> Address | UnixAddress:
         """Where gRPC listens, with its real port."""
         return self._grpc.address
 
@@ -140,14 +149,14 @@ class App:
         self._grpc.start()
         if self._share is not None:
             self._serve(self._share.served)
-        if self._ops is None:
             return ""
-        self._ops.start()
+        if self._ops is not None:
+            self._ops.start()
         started_s = time.monotonic()
         served = load_served(self._settings)
         self._serve(served)
         announce(served.tokenizer, load_s=time.monotonic() - started_s)
-        return ready_line(served.tokenizer, grpc=self.grpc_address, ops=self._ops.address, workers=1)
+        return ready_line(served.tokenizer, grpc=self.grpc_address, ops=where(self._ops), workers=1)
 
     def _serve(self, served: Served) -> None:
         self._served, tokenizer = served, served.tokenizer
@@ -196,7 +205,25 @@ class App:
         self._stderr_guard.close()
 
 
-def ready_line(tokenizer: FrozenTokenizer, *, grpc: Address, ops: Address, workers: int) -> str:
+def open_ops(settings: Settings, metrics: Metrics, ready: Callable[[], str | None]) -> OpsServer | None:
+    """Bind the ops port, unless it is switched off.
+
+    Raises:
+        OSError: It cannot be bound; the message names it and the setting.
+    """
+    if isinstance(settings.ops_listen, Nowhere):
+        return None
+    return OpsServer(
+        settings.ops_listen, registry=metrics.registry, ready=ready, socket_mode=settings.listen_mode
+    )
+
+
+def where(ops: OpsServer | None) -> str:
+    """Return where the ops port is, for the ready line."""
+    return str(Nowhere() if ops is None else ops.address)
+
+
+def ready_line(tokenizer: FrozenTokenizer, *, grpc: Address | UnixAddress, ops: str, workers: int) -> str:
     """Return what the server says on stdout once it serves."""
     return (
         f"tokend ready grpc={grpc} ops={ops} "

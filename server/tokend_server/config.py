@@ -17,9 +17,13 @@ from typing import Any, NoReturn
 from tokend_server.setting_kinds import (
     ADDRESS,
     BOOLEAN,
+    FILE_MODE,
+    OPS_ADDRESS,
     PATH,
     Address,
     Kind,
+    Nowhere,
+    UnixAddress,
     choice,
     count,
     count_or_auto,
@@ -29,7 +33,18 @@ from tokend_server.setting_kinds import (
     texts,
 )
 
-__all__ = ["Address", "ConfigError", "Loaded", "Setting", "Settings", "load", "print_config", "settings_list"]
+__all__ = [
+    "Address",
+    "ConfigError",
+    "Loaded",
+    "Nowhere",
+    "Setting",
+    "Settings",
+    "UnixAddress",
+    "load",
+    "print_config",
+    "settings_list",
+]
 
 _KIB, _MIB = 2**10, 2**20
 # gRPC counts a message's bytes in a signed 32-bit integer.
@@ -62,8 +77,10 @@ class Settings:
     # One line a setting.
     # fmt: off
     tokenizer: Path | None = setting(None, PATH, "the tokenizer.json to serve; unset: the embedded default")  # noqa: RUF009 (None)
-    listen: Address = setting(Address(host="127.0.0.1", port=50051), ADDRESS, "where gRPC listens; port 0 takes a free one")  # noqa: RUF009 (frozen)
-    ops_listen: Address = setting(Address(host="127.0.0.1", port=9464), ADDRESS, "where /metrics, /healthz and /readyz listen; port 0 takes a free one")  # noqa: RUF009 (frozen)
+    listen: Address | UnixAddress = setting(Address(host="127.0.0.1", port=50051), ADDRESS, "where gRPC listens; port 0 takes a free one")  # noqa: RUF009 (frozen)
+    ops_listen: Address | UnixAddress | Nowhere = setting(Address(host="127.0.0.1", port=9464), OPS_ADDRESS, "where /metrics, /healthz and /readyz listen; off: nowhere")  # noqa: RUF009 (frozen)
+    listen_mode: int = setting(0o600, FILE_MODE, "file mode of Unix sockets that are listened on: who may connect")
+    reflection: bool = setting(True, BOOLEAN, "answer gRPC reflection, by which tools learn the methods")
     auth_tokens_file: Path | None = setting(None, PATH, "file of bearer tokens; every call but health then needs one (tokend new-token)")  # noqa: RUF009 (None)
     tls_cert_file: Path | None = setting(None, PATH, "PEM of the server's certificate and its chain; with it the gRPC port speaks TLS alone")  # noqa: RUF009 (None)
     tls_key_file: Path | None = setting(None, PATH, "PEM of the certificate's private key")  # noqa: RUF009 (None)
@@ -102,6 +119,8 @@ class Settings:
             ConfigError: a text limit above the batch limit, a batch limit above the message limit, or half of TLS.
         """
         self._check_tls()
+        if isinstance(self.listen, UnixAddress):
+            self._check_unix()
         for smaller, larger in (
             ("max_text_bytes", "max_batch_bytes"),
             ("max_batch_bytes", "max_message_bytes"),
@@ -112,6 +131,18 @@ class Settings:
                     f"{smaller} ({show_size(low)}) is above {larger} ({show_size(high)}): raise {_flag(larger)} or "
                     f"lower {_flag(smaller)}"
                 )
+
+    def _check_unix(self) -> None:
+        if self.workers > 1:
+            raise ConfigError(
+                "workers share a TCP port, and a Unix socket has one listener: take --workers 1"
+            )
+        if self.front == "native":
+            raise ConfigError(
+                "the native front has no Unix socket: take --front grpcio, or HOST:PORT for --listen"
+            )
+        if self.allow_port_sharing:
+            raise ConfigError("allow_port_sharing is for TCP ports; a Unix socket has one listener")
 
     def _check_tls(self) -> None:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokend_server import logs
 from tokend_server.certificates import CertificateFiles, ExpiryWatch, ServerCertificate
 from tokend_server.config import Settings
 from tokend_server.metrics import MOST_NAMES, CallerNames, Metrics
@@ -13,7 +14,9 @@ from tokend_server.watched_files import FileWatch, WatchedFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Credentials", "caller_names", "read_credentials"]
+__all__ = ["Credentials", "caller_names", "read_credentials", "warn_of_exposure"]
+
+_log = logs.get("security")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +106,21 @@ def _read_tls(settings: Settings) -> WatchedFiles[ServerCertificate] | None:
         client_authorities=settings.tls_client_ca_file,
     )
     return WatchedFiles("tls", files.paths, files.read)
+
+
+def warn_of_exposure(settings: Settings) -> None:
+    """Warn if others than this machine reach the gRPC port, and can listen in or need nothing to call."""
+    if settings.listen.is_loopback:
+        return
+    encrypted = settings.tls_cert_file is not None
+    asks_who = settings.auth_tokens_file is not None or settings.tls_client_ca_file is not None
+    if not (encrypted and asks_who):
+        _log.warning(
+            "gRPC listens beyond this machine without TLS, or without asking who calls; docs/security.md has what helps",
+            listen=str(settings.listen),
+            encrypted=encrypted,
+            asks_who=asks_who,
+        )
 
 
 def caller_names(settings: Settings) -> CallerNames:

@@ -13,9 +13,9 @@ from functools import partial
 
 from tokend._version import __version__
 from tokend_server import logs
-from tokend_server.app import App, Share, announce, ready_line
-from tokend_server.config import Settings
-from tokend_server.credentials import caller_names, read_credentials
+from tokend_server.app import App, Share, announce, open_ops, ready_line, where
+from tokend_server.config import Address, Settings
+from tokend_server.credentials import caller_names, read_credentials, warn_of_exposure
 from tokend_server.errors import CredentialsError
 from tokend_server.loading import Served, load_served
 from tokend_server.metric_rows import SharedRows
@@ -60,11 +60,12 @@ class Fleet:
         self._ops_place, own_place = n_workers, n_workers + 1
         self._processes.began(own_place, os.getpid())
         self._metrics = self._metrics_on(n_workers)
+        if not isinstance(settings.listen, Address):
+            raise OSError(0, f"workers cannot share {settings.listen} (listen)")
+        warn_of_exposure(settings)
         self._port = HeldPort(settings.listen, shared=settings.allow_port_sharing)
         try:
-            self._ops = OpsServer(
-                settings.ops_listen, registry=self._metrics.registry, ready=self._why_not_ready
-            )
+            self._ops = open_ops(settings, self._metrics, self._why_not_ready)
         except OSError:
             self._port.close()
             raise
@@ -84,7 +85,12 @@ class Fleet:
         # A collection writes to every object that it looks at, and so would unshare its page.
         gc.freeze()
         # The ops port first, so that it tells of the loading, and is small.
-        self._supervisor.spawn(Job(name="ops", place=self._ops_place, run=self._serve_ops, ends_last=True))
+        if self._ops is not None:
+            self._supervisor.spawn(
+                Job(
+                    name="ops", place=self._ops_place, run=partial(self._serve_ops, self._ops), ends_last=True
+                )
+            )
         started_s = time.monotonic()
         with _serial_library(), stderr_aside(self._metrics.native_stderr_lines.add):
             served = load_served(self._settings)
@@ -96,7 +102,7 @@ class Fleet:
         if not self._supervisor.wait_ready():
             return ""
         return ready_line(
-            served.tokenizer, grpc=self._port.address, ops=self._ops.address, workers=self._n_workers
+            served.tokenizer, grpc=self._port.address, ops=where(self._ops), workers=self._n_workers
         )
 
     def watch(self) -> None:
@@ -107,13 +113,15 @@ class Fleet:
         """Drain all workers and end everything; tells whether all ended in time. Once, also after a failed start."""
         _log.info("stopping", workers=self._n_workers)
         all_well = self._supervisor.stop()
-        self._ops.stop()
+        if self._ops is not None:
+            self._ops.stop()
         self._port.close()
         return all_well
 
     def _work(self, n: int, served: Served, context: ChildContext) -> None:
         """Be a worker. Its ports are its own; those of the parent are closed here, and stay open there."""
-        self._ops.stop()
+        if self._ops is not None:
+            self._ops.stop()
         try:
             self._credentials.refresh()
         except CredentialsError as error:
@@ -131,14 +139,14 @@ class Fleet:
         context.stop.wait(context.parent_end)
         app.stop()
 
-    def _serve_ops(self, context: ChildContext) -> None:
+    def _serve_ops(self, ops: OpsServer, context: ChildContext) -> None:
         """Be the child that answers on the ops port until everything else has ended."""
         self._port.close()
-        self._ops.start()
+        ops.start()
         context.ready()
         # A signal to all processes is for the workers; at the pipe's end none of them is left.
         os.read(context.parent_end, 1)
-        self._ops.stop()
+        ops.stop()
 
     def _metrics_on(self, row: int) -> Metrics:
         return Metrics(

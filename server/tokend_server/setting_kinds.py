@@ -1,5 +1,7 @@
 """How the text of a setting is read and shown: one `Kind` for each sort of value. config.py names the settings."""
 
+import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +10,13 @@ from typing import Any
 __all__ = [
     "ADDRESS",
     "BOOLEAN",
+    "FILE_MODE",
+    "OPS_ADDRESS",
     "PATH",
     "Address",
     "Kind",
+    "Nowhere",
+    "UnixAddress",
     "choice",
     "count",
     "count_or_auto",
@@ -19,6 +25,7 @@ __all__ = [
     "texts",
 ]
 
+_UNIX = "unix:"
 _SUFFIXES = {
     "": 1,
     "b": 1,
@@ -58,9 +65,36 @@ class Address:
     host: str
     port: int = field(default=0)
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnixAddress:
+    """A Unix socket to listen on."""
+
+    path: str
+    is_loopback = True
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """What is switched off listens nowhere."""
+
+    def __str__(self) -> str:
+        return "off"
 
 
 def _quoted(value: object) -> str:
@@ -76,7 +110,14 @@ def _quoted(value: object) -> str:
     return '"' + "".join(escaped) + '"'
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> Address | UnixAddress:
+    if text.startswith(_UNIX):
+        path = text.removeprefix(_UNIX)
+        # An absolute path; unix:///path is how gRPC writes it too.
+        path = path.removeprefix("//")
+        if not path.startswith("/") or "\0" in path:
+            raise ValueError(text)
+        return UnixAddress(path=path)
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
@@ -97,6 +138,15 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _file_mode(text: str) -> int:
+    if not re.fullmatch("0?[0-7]{3}", text, re.ASCII):
+        raise ValueError(text)
+    mode = int(text, 8)
+    if mode & 0o600 != 0o600:
+        raise ValueError(text)
+    return mode
+
+
 def _whole(text: str, minimum: int, maximum: int) -> int:
     digits = text.replace("_", "")
     # int() alone would read signs, spaces and other scripts' digits; a setting is written plainly.
@@ -108,12 +158,20 @@ def _whole(text: str, minimum: int, maximum: int) -> int:
     return number
 
 
+_TCP = "HOST:PORT with a port of 0 to 65535, as 127.0.0.1:50051, 0.0.0.0:50051 or [::1]:0"
 ADDRESS = Kind(
     parse=_address,
-    expected="HOST:PORT with a port of 0 to 65535, as 127.0.0.1:50051, 0.0.0.0:50051 or [::1]:0",
+    expected=f"{_TCP}, or unix:/PATH",
     show=_quoted,
     toml_types=(),
-    placeholder="HOST:PORT",
+    placeholder="HOST:PORT|unix:/PATH",
+)
+OPS_ADDRESS = Kind(
+    parse=lambda text: Nowhere() if text.lower() == "off" else _address(text),
+    expected=f"{_TCP}, unix:/PATH, or off",
+    show=_quoted,
+    toml_types=(),
+    placeholder="HOST:PORT|unix:/PATH|off",
 )
 BOOLEAN = Kind(
     parse=_boolean,
@@ -122,6 +180,13 @@ BOOLEAN = Kind(
     toml_types=(bool,),
     placeholder="",
     boolean=True,
+)
+FILE_MODE = Kind(
+    parse=_file_mode,
+    expected="permission bits in octal, as 0600 or 0660, that let the owner read and write",
+    show=lambda mode: f'"{mode:04o}"',
+    toml_types=(),
+    placeholder="MODE",
 )
 PATH = Kind(parse=_path, expected="the path of a file", show=_quoted, toml_types=(), placeholder="PATH")
 

@@ -37,7 +37,7 @@ def server(readiness):
 
 
 def ask(server, target, method="GET", headers=None, body=None):
-    connection = http.client.HTTPConnection(server.address.host, server.port, timeout=10)
+    connection = http.client.HTTPConnection(server.address.host, server.address.port, timeout=10)
     try:
         connection.request(method, target, body=body, headers=headers or {})
         answer = connection.getresponse()
@@ -127,7 +127,7 @@ def test_head_has_the_headers_alone(server):
     ],
 )
 def test_what_is_no_usable_request_gets_a_status_that_quotes_nothing(server, request_bytes, start):
-    with socket.create_connection((server.address.host, server.port), timeout=10) as connection:
+    with socket.create_connection((server.address.host, server.address.port), timeout=10) as connection:
         connection.sendall(request_bytes)
         answer = b""
         with contextlib.suppress(ConnectionResetError):
@@ -138,7 +138,7 @@ def test_what_is_no_usable_request_gets_a_status_that_quotes_nothing(server, req
 
 
 def test_a_connection_is_kept_for_the_next_scrape(server):
-    connection = http.client.HTTPConnection(server.address.host, server.port, timeout=10)
+    connection = http.client.HTTPConnection(server.address.host, server.address.port, timeout=10)
     try:
         for _ in range(3):
             connection.request("GET", "/healthz")
@@ -173,7 +173,7 @@ def test_a_check_that_fails_is_a_500_and_the_server_goes_on():
 def test_silent_and_dripping_clients_do_not_keep_others_out(server):
     # Not counted: threads that tests before this one left in this process.
     earlier = set(threading.enumerate())
-    idle = [socket.create_connection((server.address.host, server.port)) for _ in range(200)]
+    idle = [socket.create_connection((server.address.host, server.address.port)) for _ in range(200)]
     try:
         for connection in idle:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
@@ -191,7 +191,7 @@ def test_silent_and_dripping_clients_do_not_keep_others_out(server):
 
 
 def test_a_port_in_use_is_refused_before_serving_with_a_clear_line(server):
-    with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{server.port} \(ops_listen\)"):
+    with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{server.address.port} \(ops_listen\)"):
         OpsServer(server.address, registry=CollectorRegistry(), ready=lambda: None)
 
 
@@ -203,7 +203,7 @@ def test_a_host_that_does_not_exist_is_refused_with_a_clear_line():
 def test_the_port_is_free_again_after_stop():
     ops = OpsServer(Address(host="127.0.0.1", port=0), registry=CollectorRegistry(), ready=lambda: None)
     ops.start()
-    kept = http.client.HTTPConnection(ops.address.host, ops.port, timeout=10)
+    kept = http.client.HTTPConnection(ops.address.host, ops.address.port, timeout=10)
     kept.request("GET", "/healthz")
     kept.getresponse().read()
     address = ops.address
@@ -223,7 +223,7 @@ def test_ipv6_addresses_work():
     ops.start()
     try:
         assert ask(ops, "/healthz")[0].status == 200
-        assert str(ops.address) == f"[::1]:{ops.port}"
+        assert str(ops.address) == f"[::1]:{ops.address.port}"
     finally:
         ops.stop()
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_NAME
+from grpc_reflection.v1alpha.reflection import ReflectionServicer
 
 from tokend_server import logs
 from tokend_server.errors import RequestError
@@ -28,32 +30,24 @@ _HEALTH_THREADS = 2
 class Companions:
     """`grpc.health.v1` and reflection on one server, each on threads of its own."""
 
-    def __init__(self, server: grpc.Server, service_name: str, scope: CallScope) -> None:
-        """Add both to a server; health says NOT_SERVING.
+    def __init__(self, server: grpc.Server, service_name: str, scope: CallScope, *, reflection: bool) -> None:
+        """Add them to a server; health says NOT_SERVING.
 
         Args:
             server: The server, not started yet.
             service_name: The service that is checked by name and described.
             scope: Knows who may use reflection; health is for everybody.
+            reflection: Whether there is any.
         """
         self._health = health.HealthServicer()
         self._health_names = ("", service_name)
         self.set_serving(serving=False)
         threads = ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="tokend-health")
         self._watch = _Behavior(self._health.Watch, threads, non_blocking=True)
-        inquirer = reflection.ReflectionServicer(
-            (
-                service_name,
-                health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-                reflection.SERVICE_NAME,
-            )
-        )
-        self._inquiry = _Behavior(_Guarded(inquirer.ServerReflectionInfo, scope), StreamThreads())
         # The generated code reads the methods off the servicer, so each is replaced on this one.
         vars(self._health).update(Check=_Behavior(self._health.Check, threads), Watch=self._watch)
-        vars(inquirer).update(ServerReflectionInfo=self._inquiry)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)  # type: ignore[no-untyped-call]  # its stubs leave it out
+        self._inquiry = _add_reflection(server, service_name, scope) if reflection else None
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
@@ -66,7 +60,18 @@ class Companions:
     def end_streams(self) -> None:
         """End every Watch and every inquiry: their clients never do, and a stop would wait for them."""
         self._watch.end_all()
-        self._inquiry.end_all()
+        if self._inquiry is not None:
+            self._inquiry.end_all()
+
+
+def _add_reflection(server: grpc.Server, service_name: str, scope: CallScope) -> "_Behavior":
+    inquirer = ReflectionServicer(
+        (service_name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_NAME)
+    )
+    inquiry = _Behavior(_Guarded(inquirer.ServerReflectionInfo, scope), StreamThreads())
+    vars(inquirer).update(ServerReflectionInfo=inquiry)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)  # type: ignore[no-untyped-call]  # its stubs leave it out
+    return inquiry
 
 
 class _Guarded:

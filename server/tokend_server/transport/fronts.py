@@ -5,9 +5,10 @@ from typing import Protocol
 
 import grpc
 
-from tokend_server.config import Address
+from tokend_server.config import Address, UnixAddress
 from tokend_server.transport.routing import Router
 from tokend_server.transport.threads import CallThreads
+from tokend_server.transport.unix_socket import UnixSocketFile
 
 __all__ = ["Front", "listen"]
 
@@ -21,8 +22,8 @@ class Front(Protocol):
     """Its clients hear of the server's stop at once and leave; else the server has to stay for them, and refuse."""
 
     @property
-    def port(self) -> int:
-        """The port that it really has."""
+    def address(self) -> Address | UnixAddress:
+        """Where it really listens."""
         ...
 
     def start(self) -> None:
@@ -36,12 +37,13 @@ class Front(Protocol):
 
 def listen(
     name: str,
-    address: Address,
+    address: Address | UnixAddress,
     server: grpc.Server,
     router: Router,
     threads: CallThreads,
     *,
     credentials: grpc.ServerCredentials | None,
+    socket_mode: int,
     max_message_bytes: int,
     max_metadata_bytes: int,
     keepalive_ms: tuple[int, int],
@@ -56,6 +58,7 @@ def listen(
         router: Has the unary methods, for a front that answers them itself.
         threads: What answers unary calls.
         credentials: For TLS, which the native front has not; None: none.
+        socket_mode: Who may connect to a Unix socket, by its file mode.
         max_message_bytes: Largest message, either way.
         max_metadata_bytes: Most metadata of one call.
         keepalive_ms: After how long a silence a client is asked whether it is there, and how long it may take to say so.
@@ -65,7 +68,9 @@ def listen(
         OSError: The address cannot be bound, or the front is not installed; one line says which.
     """
     if name == "grpcio":
-        return _GrpcioFront(address, server, credentials)
+        return _GrpcioFront(address, server, credentials, socket_mode)
+    if not isinstance(address, Address):
+        raise OSError(errno.EADDRNOTAVAIL, f"the native front cannot listen on {address} (listen)")
     try:
         # It is an extra: who does not ask for it need not have it.
         from tokend_server.transport.native_front import NativeFront  # noqa: PLC0415
@@ -91,13 +96,27 @@ class _GrpcioFront:
     sends_clients_away = True
 
     def __init__(
-        self, address: Address, server: grpc.Server, credentials: grpc.ServerCredentials | None
+        self,
+        address: Address | UnixAddress,
+        server: grpc.Server,
+        credentials: grpc.ServerCredentials | None,
+        socket_mode: int,
     ) -> None:
+        self._server, self._credentials = server, credentials
+        self._file: UnixSocketFile | None = None
+        self.address = address
+        if isinstance(address, Address):
+            self.address = Address(host=address.host, port=self._bind(address))
+        else:
+            self._file = UnixSocketFile(address, "listen", socket_mode)
+            with self._file.bound():
+                self._bind(address)
+
+    def _bind(self, address: Address | UnixAddress) -> int:
         try:
-            if credentials is None:
-                self.port = server.add_insecure_port(str(address))
-            else:
-                self.port = server.add_secure_port(str(address), credentials)
+            if self._credentials is None:
+                return self._server.add_insecure_port(str(address))
+            return self._server.add_secure_port(str(address), self._credentials)
         except RuntimeError:
             raise OSError(
                 errno.EADDRNOTAVAIL,
@@ -108,4 +127,7 @@ class _GrpcioFront:
         """Do nothing: the server listens since it started."""
 
     def close(self, within_s: float) -> None:
-        """Do nothing: the server has stopped listening."""
+        """Remove a Unix socket's file; the server has stopped listening."""
+        del within_s
+        if self._file is not None:
+            self._file.remove()

@@ -156,7 +156,7 @@ class NativeFront:
                 problem.errno,
                 f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's",
             ) from None
-        self.port = self._native.bound_port
+        self.address = Address(host=address.host, port=self._native.bound_port)
         self._folder = _private_folder()
         try:
             socket_path = str(self._folder / "grpc.sock")

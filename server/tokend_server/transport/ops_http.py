@@ -21,7 +21,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from tokend_server import logs
-from tokend_server.config import Address
+from tokend_server.config import Address, UnixAddress
+from tokend_server.transport.unix_socket import UnixSocketFile
 
 __all__ = ["OpsServer"]
 
@@ -45,18 +46,25 @@ class OpsServer:
     """Serves the ops endpoints of one server on a port of its own."""
 
     def __init__(
-        self, address: Address, *, registry: CollectorRegistry, ready: Callable[[], str | None]
+        self,
+        address: Address | UnixAddress,
+        *,
+        registry: CollectorRegistry,
+        ready: Callable[[], str | None],
+        socket_mode: int = 0o600,
     ) -> None:
         """Bind the port; connections wait in the listen queue until `start`.
 
         Args:
             address: Where to listen; port 0 takes a free one.
             registry: What /metrics shows.
+            socket_mode: Who may connect to a Unix socket, by its file mode.
             ready: Returns None when the server can take calls, else the reason why not, in a few words.
 
         Raises:
             OSError: the address cannot be bound; the message names it and the setting.
         """
+        self._asked = address
         self._registry = registry
         self._ready = ready
         self._routes: dict[str, tuple[str, Callable[[_Handler], _Answer]]] = {
@@ -68,23 +76,28 @@ class OpsServer:
                 lambda _: self._readyz(),
             ),
         }
+        self._file: UnixSocketFile | None = None
         try:
-            self._listener = _Listener(address, self._answer)
+            if isinstance(address, UnixAddress):
+                self._file = UnixSocketFile(address, "ops_listen", socket_mode)
+                with self._file.bound():
+                    self._listener = _Listener(address, self._answer)
+            else:
+                self._listener = _Listener(address, self._answer)
         except OSError as problem:
+            if isinstance(address, UnixAddress):
+                raise
             reason = problem.strerror or str(problem)
             raise OSError(problem.errno, f"cannot listen on {address} (ops_listen): {reason}") from None
         self._thread: threading.Thread | None = None
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where the server listens, with the port that it really has."""
+        if isinstance(self._asked, UnixAddress):
+            return self._asked
         host, port = self._listener.server_address[:2]
         return Address(host=str(host), port=int(port))
-
-    @property
-    def port(self) -> int:
-        """The port that the server really has."""
-        return self.address.port
 
     def start(self) -> None:
         """Answer requests, on threads of this server's own."""
@@ -99,6 +112,8 @@ class OpsServer:
             self._listener.shutdown()
             self._thread.join()
         self._listener.server_close()
+        if self._file is not None:
+            self._file.remove()
 
     def _answer(self, handler: "_Handler") -> _Answer:
         route = self._routes.get(handler.path.split("?", 1)[0])
@@ -157,10 +172,14 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = _MAX_CONNECTIONS
 
-    def __init__(self, address: Address, answer: Callable[["_Handler"], _Answer]) -> None:
+    def __init__(self, address: Address | UnixAddress, answer: Callable[["_Handler"], _Answer]) -> None:
         self.answer = answer
         self._connections: OrderedDict[socket.socket, None] = OrderedDict()
         self._lock = threading.Lock()
+        if isinstance(address, UnixAddress):
+            self.address_family = socket.AF_UNIX
+            super().__init__(address.path, _UnixHandler)  # type: ignore[arg-type]  # typed for IPv4 alone
+            return
         family, _, _, _, resolved = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -252,3 +271,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
         """Log nothing: a path may hold anything."""
+
+
+class _UnixHandler(_Handler):
+    """The same on a Unix socket, which has no packets to put off."""
+
+    disable_nagle_algorithm = False

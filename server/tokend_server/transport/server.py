@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from tokend_server.certificates import ServerCertificate
-from tokend_server.config import Address
+from tokend_server.config import Address, UnixAddress
 from tokend_server.metrics import Metrics
 from tokend_server.transport.calls import CallScope
 from tokend_server.transport.companions import Companions
@@ -34,12 +34,14 @@ class GrpcServer:
 
     def __init__(
         self,
-        address: Address,
+        address: Address | UnixAddress,
         router: Router,
         scope: CallScope,
         metrics: Metrics,
         *,
         front: str,
+        socket_mode: int,
+        reflection: bool,
         certificate: Callable[[], ServerCertificate] | None,
         unary_threads: int,
         keepalive_s: float,
@@ -54,6 +56,8 @@ class GrpcServer:
             scope: What its calls share with reflection: who may call.
             metrics: Counts the calls that nothing serves.
             front: What listens, `grpcio` or `native`; behind a native front this server has the streams.
+            socket_mode: Who may connect to a Unix socket, by its file mode.
+            reflection: Whether reflection is answered.
             certificate: Returns what new connections are shown; None: no TLS. Not with the native front.
             unary_threads: Threads for unary calls.
             keepalive_s: How long a connection may be silent before its client is asked whether it is still there.
@@ -85,7 +89,7 @@ class GrpcServer:
             ],
         )
         self._server.add_generic_rpc_handlers((router,))
-        self._companions = Companions(self._server, SERVICE.full_name, scope)
+        self._companions = Companions(self._server, SERVICE.full_name, scope, reflection=reflection)
         self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))
         self._front = listen(
             front,
@@ -94,12 +98,13 @@ class GrpcServer:
             router,
             self._threads,
             credentials=None if certificate is None else server_credentials(certificate),
+            socket_mode=socket_mode,
             max_message_bytes=max_message_bytes,
             max_metadata_bytes=_MAX_METADATA_BYTES,
             keepalive_ms=keepalive_ms,
             share_port=share_port,
         )
-        self.address = Address(host=address.host, port=self._front.port)
+        self.address = self._front.address
         self._stopping: Any = None
 
     def start(self) -> None:

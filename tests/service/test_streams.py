@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tokenizers_for_tests import byte_fallback_bpe, byte_level_bpe, word_level_with_rewriting_decoder
+from tests.tokenizers_for_tests import (
+    bpe_model,
+    byte_fallback_bpe,
+    byte_level_bpe,
+    tokenizer_json,
+    word_level_with_rewriting_decoder,
+)
 from tokend_server.errors import InternalFault, LimitExceeded, Reason
 from tokend_server.service.decode import DecodeOptions, DecodeService, UnknownIds
 from tokend_server.service.limits import Limits
@@ -308,3 +314,47 @@ def test_any_chunking_gives_what_decode_gives(frozen, ids, cuts, skip, family):
     ]
     outputs += stream.finish()
     assert text_of(outputs) == service.decode(ids, b"", options).text
+
+
+class TestStep:
+    """The quick way of one id: what it answers is what `take` answers, and what is not its own it leaves alone."""
+
+    @given(st.lists(st.integers(0, 262), max_size=30))
+    def test_it_is_take(self, frozen, ids):
+        service = DecodeService(frozen(byte_level_bpe()), limits())
+        one, other = DecodeStream(service), DecodeStream(service)
+        for stream in (one, other):
+            stream.take(7, [])
+        for token_id in ids:
+            taken = one.take(7, [token_id])
+            assert other.step(7, token_id) == (taken.text, taken.total_tokens, taken.pending_bytes)
+        assert [each.text for each in one.finish()] == [each.text for each in other.finish()]
+
+    def test_what_is_out_of_the_ordinary_is_left_to_take(self, frozen):
+        stream = DecodeStream(DecodeService(frozen(byte_level_bpe()), limits(max_ids=2)))
+        assert stream.step(1, 104) is None, "not open"
+        stream.take(1, [104])
+        stream.take(2, [104], start=SequenceStart(stop=["x"]))
+        stream.start_message()
+        assert stream.step(2, 104) is None, "watches for a stop string"
+        assert stream.step(1, UNKNOWN) is None
+        assert stream.step(1, 104) == ("h", 2, 0)
+        assert stream.step(1, 104) == ("h", 3, 0)
+        assert stream.step(1, 104) is None, "too many ids in one message"
+        assert stream.take(1, [104]).error.reason is Reason.TOO_MANY_IDS
+        stream.start_message()
+        assert stream.step(1, 104) is None, "ended"
+        assert stream.take(1, [], end=True).total_tokens == 3
+
+    def test_a_decoder_that_holds_everything_may_refuse_so_take_asks_it(self, frozen):
+        stream = DecodeStream(DecodeService(frozen(word_level_with_rewriting_decoder()), limits()))
+        stream.take(1, [1])
+        assert stream.step(1, 1) is None
+        assert stream.take(1, [1]).total_tokens == 2
+
+    def test_a_hole_in_the_vocabulary_is_unknown(self, frozen):
+        tokenizer = frozen(tokenizer_json(bpe_model({"a": 0, "b": 2}, []), decoder={"type": "Fuse"}))
+        stream = DecodeStream(DecodeService(tokenizer, limits()))
+        stream.take(1, [0])
+        assert stream.step(1, 2) == ("b", 2, 0)
+        assert stream.step(1, 1) is None

@@ -94,11 +94,12 @@ class _Ended:
 class _Open:
     """One open sequence: the decoder's state, the stop strings, the count."""
 
-    __slots__ = ("decoder", "matcher", "total_tokens", "unknown_ids")
+    __slots__ = ("decoder", "is_plain", "matcher", "total_tokens", "unknown_ids")
 
     def __init__(self, decoder: OpenSequence, matcher: StopMatcher | None, unknown_ids: UnknownIds) -> None:
         self.decoder = decoder
         self.matcher = matcher
+        self.is_plain = matcher is None and not decoder.may_refuse
         self.unknown_ids = unknown_ids
         self.total_tokens = 0
 
@@ -125,6 +126,9 @@ class DecodeStream:
 
     def __init__(self, service: DecodeService) -> None:
         self._service = service
+        # Read here once, since `step` is called for each token.
+        self._max_ids = service.limits.max_ids
+        self._max_id, self._holes = service.tokenizer.vocabulary.max_id, service.tokenizer.vocabulary.holes
         self._sequences: dict[int, _Open | _Ended] = {}
         self._n_open = 0
         self._ids_in_message = 0
@@ -142,6 +146,32 @@ class DecodeStream:
     def start_message(self) -> None:
         """Start the count of ids anew: the limit is for one message."""
         self._ids_in_message = 0
+
+    def step(self, sequence_id: int, token_id: int) -> tuple[str, int, int] | None:
+        """Take one id of an open sequence, if nothing about it is out of the ordinary; nearly all inputs are so.
+
+        Args:
+            sequence_id: The client's name for the sequence.
+            token_id: Its next id.
+
+        Returns:
+            What `take` would answer: text, total tokens and pending bytes. None where `take` has to be asked, since the
+            sequence is not open or watches for stop strings, the id is unknown, or the message has too many.
+        """
+        sequence = self._sequences.get(sequence_id)
+        if (
+            sequence.__class__ is not _Open
+            or not sequence.is_plain
+            or token_id > self._max_id
+            or token_id in self._holes
+            or self._ids_in_message >= self._max_ids
+        ):
+            return None
+        self._ids_in_message += 1
+        decoder = sequence.decoder
+        text = decoder.push((token_id,))
+        sequence.total_tokens = total_tokens = sequence.total_tokens + 1
+        return text, total_tokens, decoder.pending_bytes
 
     def take(
         self,

@@ -4,7 +4,7 @@
 """
 
 from tokend_server.engine.decoding.build import build_decoder
-from tokend_server.engine.decoding.interface import OpenSequence, TextDecoder
+from tokend_server.engine.decoding.interface import FFFD, OpenSequence, TextDecoder
 from tokend_server.engine.decoding.self_check import find_difference
 
-__all__ = ["OpenSequence", "TextDecoder", "build_decoder", "find_difference"]
+__all__ = ["FFFD", "OpenSequence", "TextDecoder", "build_decoder", "find_difference"]

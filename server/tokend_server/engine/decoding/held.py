@@ -88,6 +88,8 @@ class HeldSequence(OpenSequence):
 
     __slots__ = ("_decoder", "_ids", "_n_pending_bytes", "_n_prompt_ids", "_skip_special_tokens")
 
+    may_refuse = True
+
     def __init__(self, decoder: HeldDecoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder
         self._skip_special_tokens = skip_special_tokens

@@ -20,6 +20,9 @@ class OpenSequence(ABC):
 
     __slots__ = ()
 
+    may_refuse = False
+    """Whether `push` may raise a RequestError, for ids that are all known."""
+
     @abstractmethod
     def push(self, ids: Sequence[int]) -> str:
         """The text that these ids add; what cannot be known yet is held.

@@ -167,7 +167,7 @@ class App:
             InfoMethods(InfoService(tokenizer, self._limits)),
         )
         self._router.serve(answers, tokenizer.fingerprint)
-        served.begin(self.metrics, self._grpc.run_in_background, self._tracing)
+        served.begin(self.metrics, self._tracing)
         self._admission.state = ServingState.SERVING
         self._grpc.set_serving(serving=True)
         self.metrics.worker.become("serving")

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +33,15 @@ class Served:
     def begin(
         self,
         metrics: Metrics,
-        in_background: Callable[[Callable[[], None]], None],
         tracing: Tracing | None = None,
     ) -> None:
         """Tell of the engine from now on, and do in the background what its choice still needs; after any fork.
 
         Args:
             metrics: Counts what the engines do.
-            in_background: Runs something on a thread that lets others run first; the fast engine starts its own there.
             tracing: Has the spans that are told which engine their texts had.
         """
-        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer, in_background, tracing))
+        self.tokenizer.encoder.observe(EngineWatch(metrics, self.tokenizer, tracing))
         self.choice.follow(self.tokenizer.encoder)
 
     def end(self) -> None:
@@ -104,11 +102,9 @@ class EngineWatch(EngineEvents):
         self,
         metrics: Metrics,
         tokenizer: FrozenTokenizer,
-        in_background: Callable[[Callable[[], None]], None],
         tracing: Tracing | None = None,
     ) -> None:
         self._metrics = metrics
-        self._in_background = in_background
         self._tokenizer = tokenizer
         self._tracing = tracing
         # Bound here: this is called for every request.
@@ -141,7 +137,7 @@ class EngineWatch(EngineEvents):
             reference_version=tokenizer.reference_version,
         )
         if status.state is EngineState.VERIFIED:
-            self._in_background(tokenizer.encoder.warm_up)
+            tokenizer.encoder.warm_up()
         log = _log.error if status.state is EngineState.QUARANTINED else _log.info
         log(
             "engine",

@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 
 from tokend_server.engine.artifact import REFERENCE_VERSION
+from tokend_server.engine.bulk_threads import BulkThreads
 from tokend_server.engine.encode_options import Encoded, EncodeOptions
 from tokend_server.engine.engine_status import REFERENCE, EngineEvents, EngineState, EngineStatus
 from tokend_server.engine.fast import FastEngine
@@ -64,6 +66,7 @@ class Encoder:
         self._quarantine_listeners: list[Callable[[str], None]] = []
         self._status = _reference_status(EngineState.DISABLED, "no fast engine was asked for")
         self._change = Lock()
+        self._bulk = BulkThreads()
 
     @property
     def status(self) -> EngineStatus:
@@ -117,10 +120,12 @@ class Encoder:
         return lane is None or lane.shadow.settle(timeout_s)
 
     def warm_up(self) -> None:
-        """Has the fast engine, if it serves, start its threads now: they get the priority of the thread that calls."""
+        """Has the fast engine, if it serves, start threads of its own from one of low priority, which they inherit."""
         lane = self._lane
         if lane is not None:
-            lane.engine.encode_flat([_WARM_UP] * 4, add_special_tokens=False, keep_control=False)
+            self._bulk.begin(
+                partial(lane.engine.encode_flat, [_WARM_UP] * 4, add_special_tokens=False, keep_control=False)
+            )
 
     def close(self) -> None:
         """Ends the shadow check; encoding goes on to work."""
@@ -286,8 +291,14 @@ class Encoder:
     ) -> tuple[bytes, list[tuple[int, int]]] | None:
         """Encodes with the fast engine; None where it fails."""
         try:
-            ids, bounds = lane.engine.encode_flat(
-                texts, add_special_tokens=options.add_special_tokens, keep_control=keep_control
+            ids, bounds = self._bulk.run(
+                sum(map(len, texts)),
+                partial(
+                    lane.engine.encode_flat,
+                    texts,
+                    add_special_tokens=options.add_special_tokens,
+                    keep_control=keep_control,
+                ),
             )
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise

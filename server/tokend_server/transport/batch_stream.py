@@ -21,8 +21,8 @@ from tokend_server.transport.streaming import LiveStreams, StreamRun, StreamSess
 
 __all__ = ["BatchStreamRun"]
 
-_MOST_AT_ONCE = min(usable_cores() + 1, 8)
-"""One more than cores: its message is read, or its answer written, while the others keep the cores busy."""
+_MOST_AT_ONCE = max(2, min(usable_cores(), 8))
+"""While one is in the engine, which spreads it over the cores, another is read, or its answer is written."""
 
 
 class BatchStreamRun(StreamRun[Any]):

@@ -112,10 +112,6 @@ class GrpcServer:
         self._server.start()
         self._front.start()
 
-    def run_in_background(self, work: Callable[[], None]) -> None:
-        """Have something run on a thread that lets all others run first."""
-        self._threads.in_background(work)
-
     def set_serving(self, *, serving: bool) -> None:
         """Tell `grpc.health.v1`, for the whole server and for the service by name."""
         self._companions.set_serving(serving=serving)

@@ -131,10 +131,6 @@ class CallThreads:
             pool = self._large if n_bytes <= _HUGE_BYTES else self._huge
         pool.submit(fn, *args)
 
-    def in_background(self, work: Callable[[], None]) -> None:
-        """Have something run among the large calls."""
-        self._large.submit(work)
-
     def shutdown(self) -> None:
         """Have the threads end once the work that waits is done; to be called when nothing submits any more."""
         for pool in (self._medium, self._large, self._huge):

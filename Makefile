@@ -12,7 +12,7 @@ SOAK_MINUTES ?= 60
 SOAK_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz soak bench bench-smoke default-tokenizer clean
+.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz soak reliability-table bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench-smoke: zoo ## run the code of the benchmarks on very little of everything
 
 soak: $(DEV) ## run mixed load for SOAK_MINUTES, check every answer, and see that nothing grows (docs/reliability.md)
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAK_FLAGS)
+
+reliability-table: $(DEV) ## put the server through every fault at length, and write the tables of docs/reliability.md
+	$(BIN)/python -m tests.faults.report
 
 default-tokenizer: $(DEV) ## train the embedded default tokenizer again
 	$(BIN)/python -m tokend_server.data.train_default

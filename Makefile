@@ -12,7 +12,7 @@ SOAK_MINUTES ?= 60
 SOAK_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format generate zoo zoo-full tools dashboard fidelity-table fuzz soak reliability-table bench bench-smoke default-tokenizer clean
+.PHONY: help serve test check format lock licences generate zoo zoo-full tools dashboard fidelity-table fuzz soak reliability-table bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,14 @@ check: $(DEV) ## run all that needs no running: format, lint, types, imports, pr
 format: $(DEV) ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+lock: $(DEV) ## pin what the server's image installs, with hashes (deploy/docker/requirements.txt)
+	$(BIN)/uv pip compile pyproject.toml --extra server --extra native --extra otel --constraint constraints.txt \
+		--universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
+		--custom-compile-command 'make lock' --output-file deploy/docker/requirements.txt
+
+licences: $(DEV) ## list the licences of what the server's image installs (docs/licences.md)
+	$(BIN)/python -m tests.repo.licences
 
 generate: ## make the generated code again
 	$(PYTHON) proto/generate.py

@@ -41,6 +41,7 @@ from tokend_server.transport.streaming import LiveStreams
 __all__ = ["App", "Share", "announce", "open_ops", "ready_line", "where"]
 
 _log = logs.get("app")
+_MAX_CONNECTION_AGE_S = 1800.0
 # A tenth of Python's own.
 _SWITCH_INTERVAL_S = 0.0005
 # How long the last spans may take to be sent at the end.
@@ -117,6 +118,9 @@ class App:
                 certificate=self._credentials.certificate,
                 unary_threads=settings.unary_threads,
                 keepalive_s=settings.keepalive_s,
+                max_connection_age_s=_max_connection_age_s(settings),
+                max_connection_age_grace_s=settings.max_connection_age_grace_s,
+                max_metadata_bytes=settings.max_metadata_bytes,
                 max_message_bytes=settings.max_message_bytes,
                 share_port=settings.allow_port_sharing or share is not None,
             )
@@ -250,6 +254,12 @@ def announce(tokenizer: FrozenTokenizer, *, load_s: float) -> None:
             n_tokens=len(tokenizer.uncontrolled_tokens),
             tokens=" ".join(tokenizer.uncontrolled_tokens),
         )
+
+
+def _max_connection_age_s(settings: Settings) -> float | None:
+    if settings.max_connection_age_s is None and settings.front == "grpcio":
+        return _MAX_CONNECTION_AGE_S
+    return settings.max_connection_age_s
 
 
 def _admission(settings: Settings, metrics: Metrics) -> Admission:

@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 _KIB, _MIB = 2**10, 2**20
+# So much the native front reads before it refuses it itself.
+_MOST_METADATA_BYTES = 2**20
 # gRPC counts a message's bytes in a signed 32-bit integer.
 _MAX_MESSAGE_BYTES = 2**31 - 1
 _PREFIX = "TOKEND_"
@@ -101,12 +103,15 @@ class Settings:
     max_work_texts: int = setting(32_768, count(2, 2**31 - 1), "most texts (or id lists) in work at a time; half of them in unary calls, half in streams")
     max_work_bytes: int = setting(256 * _MIB, size(2, 2**40), "most bytes of requests in work at a time; half of them in unary calls, half in streams")
     max_message_bytes: int = setting(64 * _MIB, size(64 * _KIB, _MAX_MESSAGE_BYTES), "largest gRPC message, either way")
+    max_metadata_bytes: int = setting(16 * _KIB, size(1024, _MOST_METADATA_BYTES), "most metadata of one call")
     max_stop_strings: int = setting(64, count(1, 4096), "most stop strings of one sequence")
     max_stop_bytes: int = setting(1024, size(1, 1 << 20), "longest stop string, in UTF-8 bytes")
     workers: int = setting(1, count_or_auto(1, 1024), "processes that serve, all on the same port; auto: one for each usable core")
     unary_threads: int = setting(64, count(1, 1024), "most threads for unary calls above 2 KiB")
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
     keepalive_s: float = setting(60.0, seconds(1, 7200), "how long a client may be silent before it is asked whether it is there")
+    max_connection_age_s: float | None = setting(None, seconds(1, 604_800), "after how long a connection is to be made anew; unset: 30 minutes with grpcio, no limit with native")
+    max_connection_age_grace_s: float | None = setting(None, seconds(1, 604_800), "how long calls and streams of such a connection may go on; unset: to their end")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least severe log records to write")
     traces: str = setting("off", choice("off", "otlp"), "OpenTelemetry spans of calls; otlp: sent to where OTEL_* says, needs the extra tokend[otel]")
     log_format: str = setting("text", choice("text", "json"), "form of the log on stderr, one line a record")
@@ -116,9 +121,15 @@ class Settings:
         """Refuse settings that contradict each other.
 
         Raises:
-            ConfigError: a text limit above the batch limit, a batch limit above the message limit, or half of TLS.
+            ConfigError: a text limit above the batch limit, a batch limit above the message limit, half of TLS,
+                or what the native front cannot do.
         """
         self._check_tls()
+        if self.front == "native" and (self.max_connection_age_s or self.max_connection_age_grace_s):
+            raise ConfigError(
+                "the native front has no age of connections: take --front grpcio, or unset max_connection_age_s and "
+                "max_connection_age_grace_s"
+            )
         if isinstance(self.listen, UnixAddress):
             self._check_unix()
         for smaller, larger in (

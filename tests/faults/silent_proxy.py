@@ -17,6 +17,8 @@ class SilentProxy:
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self.n_connections = 0
+        """Connections that were made to it so far."""
         self._silent = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -41,6 +43,7 @@ class SilentProxy:
             for each in ready:
                 if each is self._listener:
                     client, _ = each.accept()
+                    self.n_connections += 1
                     server = socket.create_connection(self._target)
                     peers |= {client: server, server: client}
                     self._sockets += [client, server]

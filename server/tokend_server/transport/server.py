@@ -21,8 +21,6 @@ __all__ = ["GrpcServer"]
 
 # Above gRPC's own default of 1,000 it refuses bursts of new streams.
 _MAX_PENDING_REQUESTS = 16_384
-# One hard limit: between a soft and a hard one gRPC refuses at random.
-_MAX_METADATA_BYTES = 16_384
 # A client may ping each 10 s, as many do; gRPC's default of 5 minutes would end its connection.
 _MIN_PING_INTERVAL_MS = 5_000
 # How long a client may take to answer our own ping.
@@ -45,6 +43,9 @@ class GrpcServer:
         certificate: Callable[[], ServerCertificate] | None,
         unary_threads: int,
         keepalive_s: float,
+        max_connection_age_s: float | None,
+        max_connection_age_grace_s: float | None,
+        max_metadata_bytes: int,
         max_message_bytes: int,
         share_port: bool,
     ) -> None:
@@ -61,6 +62,10 @@ class GrpcServer:
             certificate: Returns what new connections are shown; None: no TLS. Not with the native front.
             unary_threads: Threads for unary calls.
             keepalive_s: How long a connection may be silent before its client is asked whether it is still there.
+            max_connection_age_s: After how long a connection's client is to make a new one; None: never. Not with the
+                native front.
+            max_connection_age_grace_s: How long what is open on it may go on; None: to its end.
+            max_metadata_bytes: Most metadata of one call.
             max_message_bytes: Largest message, either way.
             share_port: Let other servers listen on the same port.
 
@@ -76,8 +81,10 @@ class GrpcServer:
                 ("grpc.max_send_message_length", max_message_bytes),
                 ("grpc.so_reuseport", int(share_port)),
                 ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
-                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-                ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+                # One hard limit: between a soft and a hard one gRPC refuses at random.
+                ("grpc.max_metadata_size", max_metadata_bytes),
+                ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+                *_ages(max_connection_age_s, max_connection_age_grace_s),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
                 ("grpc.keepalive_time_ms", keepalive_ms[0]),
                 ("grpc.keepalive_timeout_ms", keepalive_ms[1]),
@@ -100,7 +107,7 @@ class GrpcServer:
             credentials=None if certificate is None else server_credentials(certificate),
             socket_mode=socket_mode,
             max_message_bytes=max_message_bytes,
-            max_metadata_bytes=_MAX_METADATA_BYTES,
+            max_metadata_bytes=max_metadata_bytes,
             keepalive_ms=keepalive_ms,
             share_port=share_port,
         )
@@ -141,3 +148,9 @@ class GrpcServer:
 
     def _time_left_s(self) -> float:
         return max(0.0, self._deadline_s - time.monotonic())
+
+
+def _ages(age_s: float | None, grace_s: float | None) -> list[tuple[str, int]]:
+    """Return gRPC's options for the age of connections; it varies the age by a tenth by itself."""
+    named = {"grpc.max_connection_age_ms": age_s, "grpc.max_connection_age_grace_ms": grace_s}
+    return [(name, round(value_s * 1000)) for name, value_s in named.items() if value_s is not None]

@@ -12,7 +12,7 @@ SOAK_MINUTES ?= 60
 SOAK_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock licences generate zoo zoo-full tools dashboard fidelity-table fuzz soak reliability-table bench bench-smoke default-tokenizer clean
+.PHONY: help serve test check format lock licences generate zoo zoo-full tools dashboard dashboard-picture fidelity-table fuzz soak reliability-table bench bench-smoke default-tokenizer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ tools: $(TOOLS) ## fetch the programs that the tests run: Prometheus, Envoy, kub
 
 dashboard: $(DEV) ## write the Grafana dashboard again
 	$(BIN)/python deploy/grafana/make_dashboard.py
+
+dashboard-picture: tools ## draw docs/dashboard.png again: the dashboard's data under a load of a minute
+	$(BIN)/python -m tests.observability.picture docs/dashboard.png
 
 zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference (half an hour)
 	$(BIN)/python -m tests.zoo.fetch --all

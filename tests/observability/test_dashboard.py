@@ -94,3 +94,12 @@ def test_every_recorded_series_has_data_and_no_fault_is_alerted(scraped: Scraped
     assert {"TokendClientsExpectAnotherTokenizer", "TokendUnknownIds", "TokendBrokenCharacters"} <= active
     assert not active & {"TokendDown", "TokendAbsent", "TokendNotServing", "TokendTokenizersDiffer"}
     assert not active & {"TokendServerFaults", "TokendFastEngineQuarantined", "TokendNativeOutput"}
+
+
+def test_the_picture_of_the_documentation_can_be_drawn(scraped: Scraped, tmp_path):
+    from tests.observability.picture import ROWS as DRAWN
+    from tests.observability.picture import draw
+
+    assert set(DRAWN) < set(ROWS)
+    draw(scraped, tmp_path / "dashboard.png")
+    assert (tmp_path / "dashboard.png").read_bytes().startswith(b"\x89PNG")

@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks import peer
+from benchmarks.pages import ROOT, replace
 from benchmarks.results import Row
-from benchmarks.servers import ROOT
+from benchmarks.sizing import write_sizing
 
 __all__ = ["machine", "table", "write_pages"]
 
@@ -17,7 +18,7 @@ _PACKAGES = (
     *("tokend", "tokenizers", "fastokens", "tiktoken"),
     *("grpcio", "pygrpc-native", "protobuf", "numpy"),
 )
-_BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+_MARK = "benchmarks"
 _IN_README = {
     "bulk over the wire, o200k, against encode_batch_fast in process",
     "bulk over the wire, llama3, against encode_batch_fast in process",
@@ -81,16 +82,8 @@ def _line(*cells: str) -> str:
 
 
 def write_pages(rows: Sequence[Row], facts: dict[str, str]) -> None:
-    """Put the tables between the markers of docs/benchmarks.md and README.md."""
+    """Put the tables between the marks of docs/benchmarks.md, README.md and, of what follows from them, deploying.md."""
     listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
-    _replace(ROOT / "docs" / "benchmarks.md", f"{listed}\n\n{table(rows)}")
-    _replace(ROOT / "README.md", _short_table(rows, facts))
-
-
-def _replace(page: Path, content: str) -> None:
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise RuntimeError(f"{page.name} has no place for the table")
-    page.write_text(f"{before}{begin}\n{content}\n{end}{after}", encoding="utf-8")
+    replace(ROOT / "docs" / "benchmarks.md", _MARK, f"{listed}\n\n{table(rows)}")
+    replace(ROOT / "README.md", _MARK, _short_table(rows, facts))
+    write_sizing()

@@ -1,13 +1,15 @@
-"""Programs that the tests run and that `make tools` installs: skipped where they are not there, but not in CI."""
+"""Programs and modules that the tests use and that `make tools` installs: where missing they skip, but not in CI."""
 
+import importlib
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-__all__ = ["tool"]
+__all__ = ["module", "tool"]
 
 
 def tool(name: str) -> str:
@@ -16,9 +18,19 @@ def tool(name: str) -> str:
     With `TOKEND_ZOO_REQUIRED=1` (as CI sets it) one that is not there fails the test.
     """
     found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if found is None:
-        reason = f"{name} is not installed: run 'make tools'"
-        if os.environ.get("TOKEND_ZOO_REQUIRED") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+    return found or _missing(name)
+
+
+def module(name: str) -> Any:
+    """A module, in the same way."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return _missing(name)
+
+
+def _missing(name: str) -> NoReturn:
+    reason = f"{name} is not installed: run 'make tools'"
+    if os.environ.get("TOKEND_ZOO_REQUIRED") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -83,7 +83,7 @@ def sizing_table(benchmarks: str) -> str:
         ),
         _Load(
             load="the same",
-            how="one Encode each, `front = \"native\"`",
+            how='one Encode each, `front = "native"`',
             row=2,
             wanted=20_000,
             a_core=_number(native, calls),
@@ -91,7 +91,7 @@ def sizing_table(benchmarks: str) -> str:
         ),
         _Load(
             load="the same",
-            how="one Encode each, `front = \"grpcio\"`",
+            how='one Encode each, `front = "grpcio"`',
             row=2,
             wanted=20_000,
             a_core=_number(alone, calls),

@@ -9,7 +9,15 @@ import yaml
 
 from tests.tools import tool
 
-__all__ = ["KUBERNETES", "all_components", "container_of", "one", "render", "rendered"]
+__all__ = [
+    "KUBERNETES",
+    "all_components",
+    "components_of_the_base",
+    "container_of",
+    "one",
+    "render",
+    "rendered",
+]
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 
@@ -19,6 +27,11 @@ Objects = list[dict[str, Any]]
 def all_components() -> list[str]:
     """The names of the folders in components/."""
     return sorted(each.name for each in (KUBERNETES / "components").iterdir())
+
+
+def components_of_the_base() -> list[str]:
+    """Those that change the base; the sidecar goes to an application's own Deployment."""
+    return [name for name in all_components() if name != "sidecar"]
 
 
 def render(folder: Path, *components: str) -> Objects:
@@ -57,6 +70,8 @@ def one(objects: Objects, kind: str, name: str = "tokend") -> dict[str, Any]:
 
 
 def container_of(objects: Objects) -> dict[str, Any]:
-    """The server's container."""
-    [container] = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    """The server's container, or the one beside an application's."""
+    [pod] = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
+    every = [*pod["containers"], *pod.get("initContainers", ())]
+    [container] = [each for each in every if each["name"] == "tokend"]
     return container

@@ -2,12 +2,21 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.deploy.kubernetes import KUBERNETES, all_components, container_of, one, render, rendered
+from tests.deploy.kubernetes import (
+    KUBERNETES,
+    all_components,
+    components_of_the_base,
+    container_of,
+    one,
+    render,
+    rendered,
+)
 from tests.tools import module
 from tokend.v1 import tokenizer_service_pb2
 from tokend_server.config import Settings, load
@@ -47,7 +56,7 @@ def settings_of(objects: Objects) -> Settings:
     return load([], environ).settings
 
 
-@pytest.mark.parametrize("component", [None, *all_components()])
+@pytest.mark.parametrize("component", [None, *components_of_the_base()])
 def test_what_is_rendered_is_valid(base_with: Callable[..., Objects], component: str | None):
     objects = base_with(*([component] if component else []))
     assert_valid(objects)
@@ -56,7 +65,21 @@ def test_what_is_rendered_is_valid(base_with: Callable[..., Objects], component:
 
 @pytest.mark.parametrize("example", sorted(each.name for each in (KUBERNETES / "examples").iterdir()))
 def test_examples_are_valid(example: str):
-    assert_valid(rendered(KUBERNETES / "examples" / example))
+    objects = rendered(KUBERNETES / "examples" / example)
+    assert_valid(objects)
+    settings_of(objects)
+    assert container_of(objects)["image"] == "registry.example/tokend:0.1.0"
+
+
+def test_what_the_page_shows_is_valid():
+    page = (KUBERNETES.parents[1] / "docs" / "deploying.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
+    assert {each["kind"] for each in blocks} == {"Kustomization", "Job"}
+    for each in blocks:
+        if each["kind"] == "Job":
+            assert_valid([each])
+        else:
+            assert {Path(name).name for name in each["components"]} <= {*components_of_the_base()}
 
 
 def test_the_validation_finds_a_misspelt_field(base_with: Callable[..., Objects]):
@@ -132,6 +155,30 @@ def test_the_tokenizer_is_where_the_server_looks(base_with: Callable[..., Object
     mounts = {each["mountPath"]: each["name"] for each in container_of(objects)["volumeMounts"]}
     volumes = {each["name"] for each in one(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]}
     assert mounts[str(tokenizer.parent)] in volumes
+
+
+def test_with_tls_probes_go_where_there_is_none(base_with: Callable[..., Objects]):
+    objects = base_with("mtls", "tokens")
+    settings, container = settings_of(objects), container_of(objects)
+    mounts = {Path(each["mountPath"]) for each in container["volumeMounts"]}
+    for file in (settings.tls_cert_file, settings.tls_client_ca_file, settings.auth_tokens_file):
+        assert file is not None
+        assert file.parent in mounts
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] == "ops"
+        assert "grpc" not in container[probe]
+
+
+def test_a_sidecar_and_its_application_have_the_socket_in_common():
+    objects = rendered(KUBERNETES / "examples" / "sidecar")
+    pod = one(objects, "Deployment", "chat")["spec"]["template"]["spec"]
+    [application] = pod["containers"]
+    socket = Path(str(settings_of(objects).listen).removeprefix("unix:"))
+    assert {each["value"] for each in application["env"]} == {f"unix:{socket}"}
+    for container in (application, container_of(objects)):
+        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert mounts[str(socket.parent)] == "tokend-socket"
+    assert container_of(objects)["restartPolicy"] == "Always"
 
 
 def test_each_component_says_what_it_is_for():

@@ -69,7 +69,9 @@ class Image:
             return
         *sources, target = argument.split()
         for source in sources:
-            kept = self._folder / target / source if target.endswith("/") else self._folder / target
+            kept = (
+                self._folder / target / Path(source).name if target.endswith("/") else self._folder / target
+            )
             if (ROOT / source).is_dir():
                 shutil.copytree(ROOT / source, kept, ignore=shutil.ignore_patterns("__pycache__"))
             else:

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokend_server.config import Address, ConfigError, Settings, load, print_config, settings_list
+from tokend_server.config import (
+    Address,
+    ConfigError,
+    Nowhere,
+    Settings,
+    UnixAddress,
+    load,
+    print_config,
+    settings_list,
+)
 from tokend_server.setting_kinds import (
     ADDRESS,
     BOOLEAN,
@@ -294,3 +303,38 @@ def test_auto_is_a_number_of_its_own():
     kind = count_or_auto(1, 5)
     assert [kind.parse(text) for text in ("1", "5", "auto", "AUTO")] == [1, 5, 0, 0]
     assert [kind.show(value) for value in (1, 5, 0)] == ["1", "5", '"auto"']
+
+
+@pytest.mark.parametrize("listen", ["unix:/run/tokend/grpc.sock", "unix:///run/tokend/grpc.sock"])
+def test_sockets_modes_and_what_is_off_are_shown_as_they_are_read(tmp_path, listen):
+    flags = ["--listen", listen, "--ops-listen", "OFF", "--listen-mode", "660", "--no-reflection"]
+    loaded = load(flags, {})
+    settings = loaded.settings
+    assert settings.listen == UnixAddress(path="/run/tokend/grpc.sock")
+    assert (settings.ops_listen, settings.listen_mode, settings.reflection) == (Nowhere(), 0o660, False)
+    file = tmp_path / "tokend.toml"
+    file.write_text(print_config(loaded))
+    assert load(["--config", str(file)], {}).settings == settings
+
+
+@pytest.mark.parametrize("text", ["unix:", "unix:relative", "unix://relative", "unix:/a\0b", "off"])
+def test_what_is_no_place_to_listen_is_refused(text):
+    with pytest.raises(ConfigError, match="expected HOST:PORT"):
+        load(["--listen", text], {})
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.0.1:1", True), ("[::1]:1", True), ("localhost:1", True), ("unix:/a", True), ("0.0.0.0:1", False),
+     ("[::]:1", False), ("10.0.0.7:1", False), ("tokend.example:1", False)],
+)  # fmt: skip
+def test_what_others_reach_is_told_from_this_machine(address, loopback):
+    assert load(["--listen", address], {}).settings.listen.is_loopback is loopback
+
+
+@pytest.mark.parametrize(
+    "flags", [["--tls-cert-file", "a"], ["--tls-key-file", "a"], ["--tls-client-ca-file", "a"]]
+)
+def test_half_of_tls_is_refused(flags):
+    with pytest.raises(ConfigError, match="tls_"):
+        load(flags, {})

@@ -173,16 +173,24 @@ class Call:
         self._tally.begun()
         if self._span is not None:
             self._span.begun(self._tally.age_s())
+        self.authorize()
+        self._scope.admission.check(self._state_at_arrival)
+
+    def authorize(self) -> None:
+        """Look whether the caller may make this call; a second time does nothing.
+
+        Raises:
+            RequestError: UNAUTHENTICATED or PERMISSION_DENIED.
+        """
         access = self._scope.access
-        if access is not None:
+        if access is not None and self._entry is None:
             name = self.method_name
-            self._entry = entry = access.entry(self._authorization, name, PERMISSIONS[name])
-            self._authorization = None
+            entry = access.entry(self._authorization, name, PERMISSIONS[name])
             try:
                 entry.check()
             finally:
                 self.caller = entry.caller or ANONYMOUS
-        self._scope.admission.check(self._state_at_arrival)
+            self._entry, self._authorization = entry, None
 
     def receive(self, message_type: type[_M], data: bytes) -> _M:
         """Count and read one message of the caller; raises as `parse`, and where it has lost the right to the call."""

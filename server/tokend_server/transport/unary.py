@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import Message
 
 from tokend_server import logs
-from tokend_server.errors import ServerOverloaded, TokenizerLoading
+from tokend_server.errors import RequestError, TokenizerLoading
 from tokend_server.metrics import MethodMetrics
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
@@ -124,8 +124,10 @@ class TakenCall(ABC):
             self._run(data, threads)
             return
         try:
+            # Before it takes up any room: strangers must not keep others out.
+            self.call.authorize()
             self._work = self.method.enter(n_bytes)
-        except ServerOverloaded as error:
+        except RequestError as error:
             if self.begins():
                 self._refuse(error)
             else:

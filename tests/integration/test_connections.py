@@ -88,14 +88,16 @@ def test_pings_of_a_client_are_let_be(tokenizer_file, min_interval_ms: int, lets
     assert server.stop() == 0
 
 
-def test_metadata_above_the_limit_is_refused(server_for, wire_to):
+def test_metadata_above_the_limit_is_refused(server_for, wire_to, front: str):
     wire = wire_to(server_for(byte_level_bpe(), "--max-metadata-bytes", "4KiB"))
     wire.stub.Encode(HELLO, metadata=[("x", "a" * 2_000)], timeout=10)
     failure = refused(wire.stub.Encode, HELLO, metadata=[("x", "a" * 6_000)])
     assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    stream = wire.stream("StreamDecode", metadata=[("x", "a" * 6_000)])
-    stream.half_close()
-    with pytest.raises(grpc.RpcError) as ended:
-        next(stream.call)
-    assert failure_of(ended.value).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    if front == "grpcio":  # What the native front passes on is not always refused: docs/configuration.md.
+        stream = wire.stream("StreamDecode", metadata=[("x", "a" * 6_000)])
+        stream.send(one_sequence([104]))
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stream.call)
+        stream.half_close()
+        assert failure_of(ended.value).code is grpc.StatusCode.RESOURCE_EXHAUSTED
     until(lambda: len(wire.stub.Encode(HELLO, timeout=10).encoding.ids) > 0)

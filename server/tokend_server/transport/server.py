@@ -85,7 +85,7 @@ class GrpcServer:
                 ("grpc.max_metadata_size", max_metadata_bytes),
                 ("grpc.absolute_max_metadata_size", max_metadata_bytes),
                 *_ages(max_connection_age_s, max_connection_age_grace_s),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+                ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
                 ("grpc.keepalive_time_ms", keepalive_ms[0]),
                 ("grpc.keepalive_timeout_ms", keepalive_ms[1]),
                 # Without it a ping has a minute, whatever the line above says (tried with grpcio 1.85).

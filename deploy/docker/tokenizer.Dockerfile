@@ -12,6 +12,8 @@ COPY ${FILE} /tokenizer/tokenizer.json
 ENV TOKEND_TOKENIZER=/tokenizer/tokenizer.json \
     TOKEND_STATE_DIR=/tokenizer/state
 USER 0
+RUN mkdir /tokenizer/state && chown 65532:65532 /tokenizer/state
+# Whoever serves has to read what is written here.
+USER 65532:65532
 # 3: the reference alone may serve this file, which is no fault of the build.
 RUN tokend verify /tokenizer/tokenizer.json || test $? -eq 3
-USER 65532:65532

@@ -12,7 +12,7 @@ import yaml
 from tests.integration.wire import until
 from tests.tools import tool
 
-__all__ = ["RunningEnvoy", "shipped"]
+__all__ = ["SHIPPED", "RunningEnvoy"]
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "envoy" / "envoy.yaml"
 

@@ -1,5 +1,6 @@
 """The real Envoy before several servers, with the configuration in deploy/envoy."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import tokend
 from tests.balancing.backends import Backends
-from tests.balancing.envoy import RunningEnvoy
+from tests.balancing.envoy import SHIPPED, RunningEnvoy
 from tests.balancing.load import Load, assert_even
 from tests.integration.wire import Wire, one_sequence, until
+from tests.tools import tool
 from tokend.v1 import tokenizer_service_pb2 as pb
 
 TEXT = "Hello world"
@@ -23,6 +25,17 @@ def envoy(backends: Backends, tmp_path: Path) -> Iterator[RunningEnvoy]:
     with RunningEnvoy(tmp_path, backends.addresses()) as envoy:
         until(lambda: envoy.healthy() == 3)
         yield envoy
+
+
+def test_envoy_takes_the_file_as_it_is():
+    done = subprocess.run(
+        [tool("envoy"), "--mode", "validate", "-c", str(SHIPPED), "--log-level", "error"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "OK" in done.stdout
 
 
 def test_the_calls_of_one_connection_are_spread_evenly(backends: Backends, envoy: RunningEnvoy):

@@ -13,6 +13,9 @@ from tests.integration.wire import Failure, Wire, encode_options, one_sequence, 
 from tests.servers import RunningServer, fails_to_start
 from tests.tokenizers_for_tests import byte_level_bpe
 from tokend.v1 import tokenizer_service_pb2 as pb
+from tokend_server.config import load
+from tokend_server.credentials import read_credentials
+from tokend_server.errors import CredentialsError
 from tokend_server.transport.permissions import PERMISSIONS
 
 SERVICES = [
@@ -160,6 +163,7 @@ def test_no_token_is_told_to_anybody(guarded: Wire, guarded_server: RunningServe
         assert secret[len("tokend_") :] not in told
 
 
+@pytest.mark.parametrize("front", ["grpcio"], indirect=True)
 def test_tokens_follow_their_file(fleet_of, tmp_path: Path, stack):
     """With two workers: a new token is let in, a removed one is not, and a broken file changes nothing."""
     file = write_tokens(tmp_path / "tokens.toml", entries("chat"))
@@ -204,6 +208,7 @@ def test_tokens_follow_their_file(fleet_of, tmp_path: Path, stack):
     assert all(may("all") + may("chat"))
 
 
+@pytest.mark.parametrize("front", ["grpcio"], indirect=True)
 def test_a_replaced_worker_knows_the_tokens_of_now(fleet_of, tmp_path: Path, stack):
     file = write_tokens(tmp_path / "tokens.toml", entries("chat"))
     fleet = fleet_of(2, "--auth-tokens-file", str(file))
@@ -244,24 +249,26 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("kind", "workers"), [*((kind, "1") for kind in BROKEN), ("a plain token", "2")])
-def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path, kind, workers):
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_that_cannot_be_used_is_refused_and_not_quoted(tmp_path: Path, kind):
     text, expected = BROKEN[kind]
     file = tmp_path / "tokens.toml"
     if text is not None:
         file.write_text(text)
-    code, said = fails_to_start(
-        "--auth-tokens-file",
-        str(file),
-        "--workers",
-        workers,
-        "--listen",
-        "127.0.0.1:0",
-        "--ops-listen",
-        "127.0.0.1:0",
-    )
+    with pytest.raises(CredentialsError) as raised:
+        read_credentials(load(["--auth-tokens-file", str(file)], {}).settings)
+    assert str(file) in str(raised.value)
+    assert expected in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path, workers):
+    file = tmp_path / "tokens.toml"
+    file.write_text(BROKEN["a plain token"][0])
+    places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+    code, said = fails_to_start("--auth-tokens-file", str(file), "--workers", workers, *places)
     [line] = said.splitlines()
-    assert (code, line.startswith("tokend: ")) == (2, True)
-    assert str(file) in line
-    assert expected in line
+    assert code == 2
+    assert line.startswith(f"tokend: {file}: chat: sha256 takes")
     assert "hunter2" not in line

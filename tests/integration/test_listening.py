@@ -20,6 +20,8 @@ from tests.integration.wire import until
 from tests.servers import RunningServer, fails_to_start
 from tests.tokenizers_for_tests import byte_level_bpe
 from tokend.v1 import tokenizer_service_pb2 as pb
+from tokend_server.config import ConfigError, UnixAddress, load
+from tokend_server.transport.unix_socket import UnixSocketFile
 
 BEYOND = "gRPC listens beyond this machine"
 
@@ -127,18 +129,21 @@ def test_a_server_removes_no_other_s_socket(start, tmp_path: Path):
         assert path.is_socket()
 
 
-def test_what_is_no_socket_or_cannot_be_one_ends_the_start(tmp_path: Path):
+def test_what_is_no_socket_or_cannot_be_one_is_refused(tmp_path: Path):
     precious = tmp_path / "data"
     precious.write_text("keep")
-    for listen, expected in {
-        str(precious): "there is a file that is no socket",
-        str(tmp_path / "none" / "grpc.sock"): f"there is no folder {tmp_path / 'none'}",
-        str(tmp_path / ("x" * 120)): "longer than the 107 bytes",
+    for path, expected in {
+        precious: "there is a file that is no socket",
+        tmp_path / "none" / "grpc.sock": f"there is no folder {tmp_path / 'none'}",
+        tmp_path / ("x" * 120): "longer than the 107 bytes",
     }.items():
-        code, said = fails_to_start("--listen", f"unix:{listen}", "--ops-listen", "off")
-        assert code == 2
-        [line] = said.splitlines()
-        assert expected in line
+        with pytest.raises(OSError, match=r"cannot listen on unix:.* \(listen\): ") as raised:
+            UnixSocketFile(UnixAddress(path=str(path)), "listen", 0o600)
+        assert expected in raised.value.strerror
+    code, said = fails_to_start("--listen", f"unix:{precious}", "--ops-listen", "off")
+    assert (code, said) == (
+        2, f"tokend: cannot listen on unix:{precious} (listen): there is a file that is no socket\n",
+    )  # fmt: skip
     assert precious.read_text() == "keep"
 
 
@@ -149,13 +154,13 @@ def test_what_is_no_socket_or_cannot_be_one_ends_the_start(tmp_path: Path):
         (("--front", "native"), "no Unix socket"),
         (("--allow-port-sharing",), "one listener"),
         (("--listen-mode", "0066"), "expected permission bits"),
+        (("--listen-mode", "rw-rw----"), "expected permission bits"),
         (("--listen", "unix:relative.sock"), "expected HOST:PORT"),
     ],
 )
-def test_what_a_socket_cannot_have_is_refused(tmp_path: Path, flags, expected):
-    code, said = fails_to_start("--listen", f"unix:{tmp_path / 'grpc.sock'}", *flags)
-    assert code == 2
-    assert expected in said
+def test_what_a_socket_cannot_have_is_refused(flags, expected):
+    with pytest.raises(ConfigError, match=expected):
+        load(["--listen", "unix:/run/tokend.sock", *flags], {})
 
 
 def test_as_many_workers_as_cores_are_one_on_a_socket(start, tmp_path: Path):

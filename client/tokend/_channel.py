@@ -68,6 +68,10 @@ class ConnectionSettings:
             raise TypeError(f"connections is an int, not {type(self.connections).__name__}")
         if self.connections < 1:
             raise ValueError(f"connections is {self.connections}; at least 1 is needed")
+        if self.target.authority is not None and self.tls is not None and self.tls.server_name is None:
+            raise ValueError(
+                "several addresses with tls need Tls(server_name=...), the name in the certificates of all of them"
+            )
         # Anything else would break the header that carries it; the token itself stays out of the message.
         if self.token is not None and not re.fullmatch(r"[\x21-\x7e]+", self.token):
             raise ValueError("token may hold printable ASCII without spaces only")

@@ -18,6 +18,14 @@ def session_backends() -> Iterator[Backends]:
 
 
 @pytest.fixture
+def aging_backends() -> Iterator[Backends]:
+    """Two servers whose clients have to connect anew every two seconds."""
+    backends = Backends(2, "--max-connection-age-s", "2")
+    yield backends
+    backends.close()
+
+
+@pytest.fixture
 def backends(session_backends: Backends) -> Backends:
     """Three servers that run, and no other, whatever the test before has done to them."""
     session_backends.restore(N_SERVERS)

@@ -143,3 +143,16 @@ def test_a_name_is_asked_again_when_a_server_leaves(backends: Backends):
             backends.answered_more()
             until(lambda: busy(backends) == {1, 2})
     assert [failed.error for failed in load.failed] == []
+
+
+def test_a_new_server_is_used_within_the_age_of_a_connection(aging_backends: Backends):
+    backends = aging_backends
+    with NameServer(backends.host(0)) as names:
+        target = names.target(backends.port)
+        with tokend.Client(target, timeout_s=20) as client, Load(lambda: client.encode(TEXT)) as load:
+            load.wait_for(100)
+            assert busy(backends) == {0}
+            # Nothing happens to the server that is used, but that its connection grows old.
+            names.name(backends.host(0), backends.host(1))
+            until(lambda: busy(backends) == {0, 1})
+    assert [failed.error for failed in load.failed] == []

@@ -163,6 +163,14 @@ def test_a_token_leaves_this_machine_encrypted_unless_the_caller_says_so(client:
     client("tokend:50051")
 
 
+def test_several_servers_with_tls_take_the_name_in_their_certificates() -> None:
+    several = ["10.0.0.7:1", "10.0.0.8:1"]
+    with pytest.raises(ValueError, match="server_name"):
+        tokend.Client(several, tls=True)
+    named = options(several, tls=tokend.Tls(server_name="tokend.internal"))
+    assert named["grpc.ssl_target_name_override"] == "tokend.internal"
+
+
 def test_a_key_without_its_certificates_is_refused() -> None:
     with pytest.raises(ValueError, match="go together"):
         tokend.Tls(private_key=b"key")

@@ -5,15 +5,14 @@ environment variable and its key in the file follow from its name: `drain_grace_
 `TOKEND_DRAIN_GRACE_S` and `drain_grace_s = 30`.
 """
 
-import argparse
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from tokend_server.setting_flags import SERVE, Command, FlagError, probably_meant, read_flags
 from tokend_server.setting_kinds import (
     ADDRESS,
     BOOLEAN,
@@ -216,60 +215,22 @@ def _described(each: Field[Any]) -> Setting:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (--help lists the flags)")
-
-
-def _parser(prog: str) -> _Parser:
-    parser = _Parser(
-        prog=prog,
-        description="Serve one frozen tokenizer.json over gRPC.",
-        epilog="Each flag is also an environment variable (--max-ids: TOKEND_MAX_IDS) and a key of the --config file "
-        "(max_ids). A flag wins over the environment, the environment over the file. docs/configuration.md has all.",
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("--config", metavar="PATH", help="TOML file with settings (also TOKEND_CONFIG)")
-    parser.add_argument(
-        "--print-config",
-        action="store_true",
-        default=False,
-        help="show each setting and where it came from, and end",
-    )
-    for each in settings_list():
-        default = each.default.replace("%", "%%") or "unset"
-        shown = f"{each.help.replace('%', '%%')} (default: {default})"
-        if each.kind.boolean:
-            parser.add_argument(each.flag, dest=each.name, action="store_const", const="true", help=shown)
-            parser.add_argument(
-                "--no-" + each.flag[2:],
-                dest=each.name,
-                action="store_const",
-                const="false",
-                help=argparse.SUPPRESS,
-            )
-        else:
-            action = "append" if each.kind.repeatable else "store"
-            parser.add_argument(
-                each.flag, dest=each.name, action=action, metavar=each.kind.placeholder, help=shown
-            )
-    return parser
-
-
-def load(argv: Sequence[str], environ: Mapping[str, str], *, prog: str = "tokend serve") -> Loaded:
+def load(argv: Sequence[str], environ: Mapping[str, str], *, command: Command = SERVE) -> Loaded:
     """Read the settings from the command line, the environment and the file that they name.
 
     Args:
         argv: The arguments after the program's name.
         environ: The environment; variables without the prefix `TOKEND_` are not looked at.
-        prog: The program's name in `--help`.
+        command: Which command it is; it decides which settings have flags.
 
     Raises:
         ConfigError: an unknown or unusable flag, variable or key, or a file that cannot be read.
         SystemExit: `--help` was given.
     """
-    flags = vars(_parser(prog).parse_args(list(argv)))
+    try:
+        flags = read_flags(argv, settings_list(), command)
+    except FlagError as error:
+        raise ConfigError(str(error)) from None
     values: dict[str, Any] = {}
     origins = {each.name: "default" for each in settings_list()}
 
@@ -280,7 +241,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str], *, prog: str = "tokend
                 values[each.name] = _read(each, origins[each.name], raw[each.name])
 
     config_path = flags.pop("config", environ.get(_PREFIX + "CONFIG"))
-    print_wanted = flags.pop("print_config")
+    print_wanted = flags.pop("print_config", False)
     if config_path is not None:
         take(_read_file(config_path), lambda _: f"file {config_path}")
     take(_read_environment(environ), lambda each: f"environment {each.variable}")
@@ -312,9 +273,7 @@ def _read_one(kind: Kind, raw: object) -> object:
 
 
 def _unknown(origin: str, name: str, known: Sequence[str]) -> ConfigError:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else "; --help lists all settings"
-    return ConfigError(f"{origin}: unknown setting {name}{hint}")
+    return ConfigError(f"{origin}: unknown setting {name}{probably_meant(name, known)}")
 
 
 def _read_file(path: str) -> Mapping[str, object]:

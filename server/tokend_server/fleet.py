@@ -7,9 +7,12 @@ The parent itself has no thread, no gRPC and no part in any call.
 import contextlib
 import gc
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from tokend._version import __version__
 from tokend_server import logs
@@ -70,6 +73,7 @@ class Fleet:
             self._port.close()
             raise
         self._supervisor = Supervisor(stop, self, grace_s=settings.drain_grace_s)
+        self._shared_folder: Path | None = None
 
     def start(self) -> str:
         """Load the tokenizer and start the workers.
@@ -93,7 +97,8 @@ class Fleet:
             )
         started_s = time.monotonic()
         with _serial_library(), stderr_aside(self._metrics.native_stderr_lines.add):
-            served = load_served(self._settings)
+            self._shared_folder = _folder_in_memory()
+            served = load_served(self._settings, shared_folder=self._shared_folder)
         announce(served.tokenizer, load_s=time.monotonic() - started_s)
         gc.collect()
         gc.freeze()
@@ -116,6 +121,8 @@ class Fleet:
         if self._ops is not None:
             self._ops.stop()
         self._port.close()
+        if self._shared_folder is not None:
+            shutil.rmtree(self._shared_folder, ignore_errors=True)
         return all_well
 
     def _work(self, n: int, served: Served, context: ChildContext) -> None:
@@ -181,6 +188,15 @@ class Fleet:
             self._metrics.worker.down(1 if waits else -1)
             if not waits:
                 self._metrics.worker_restarts.add(1)
+
+
+def _folder_in_memory() -> Path | None:
+    """Make a folder for what the workers keep for each other where the state folder cannot be written, if one can be had."""
+    # None: where temporary files are usual.
+    for place in ("/dev/shm", None):  # noqa: S108 (the folder in it is made anew, for this user alone)
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="tokend-", dir=place))
+    return None
 
 
 @contextlib.contextmanager

@@ -50,16 +50,22 @@ class Served:
         self.tokenizer.encoder.close()
 
 
-def load_served(settings: Settings) -> Served:
+def load_served(settings: Settings, *, shared_folder: Path | None = None) -> Served:
     """Load the tokenizer that the settings name, and put its fast engine into service where a verdict is there.
 
     No thread is left, so that workers may be forked.
+
+    Args:
+        settings: What is asked for.
+        shared_folder: Where workers keep a verdict for each other if the state folder cannot be written.
 
     Raises:
         TokenizerFileError: The tokenizer file cannot be served.
     """
     choice = EngineChoice(
-        verdict_store(settings), enabled=settings.engine == "auto", shadow_every=settings.shadow_every
+        verdict_store(settings, shared_folder),
+        enabled=settings.engine == "auto",
+        shadow_every=settings.shadow_every,
     )
     with _collector_off():
         tokenizer = FrozenTokenizer.load(
@@ -88,10 +94,12 @@ def state_folder(settings: Settings) -> Path:
     return settings.state_dir or default_state_folder(os.environ)
 
 
-def verdict_store(settings: Settings) -> VerdictStore:
-    """Return the store in the folder that the settings name, or that is usual for this user."""
+def verdict_store(settings: Settings, shared_folder: Path | None = None) -> VerdictStore:
+    """Return the store in the state folder, with another one beside it."""
     return VerdictStore(
-        state_folder(settings), warn=lambda what: _log.warning("a verdict on disk", what=what)
+        state_folder(settings),
+        beside=shared_folder,
+        warn=lambda what: _log.warning("a verdict on disk", what=what),
     )
 
 

@@ -10,6 +10,7 @@ from tokend_server.engine.verdicts import VerdictStore
 from tokend_server.engine.verification import render_report, verify
 from tokend_server.errors import TokenizerFileError
 from tokend_server.loading import state_folder
+from tokend_server.setting_flags import VERIFY
 
 __all__ = ["EXIT_NOT_SERVABLE", "EXIT_REFERENCE_ONLY", "EXIT_VERIFIED", "main"]
 
@@ -22,16 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     """Verify, print the report on stdout and progress on stderr, and keep the verdict for `serve`.
 
     Args:
-        arguments: The file, and settings as `serve` takes them; those that `serve` will have give it the verdict.
+        arguments: The file and flags; see `VERIFY`. Those that `serve` will have give it the verdict.
 
     Returns:
         0 if the fast engine may serve the file, 3 if only the reference may, 2 if nothing can.
     """
-    rest = list(arguments)
-    if rest and not rest[0].startswith("-"):
-        rest[:1] = ["--tokenizer", rest[0]]
     try:
-        settings = load(rest, os.environ, prog="tokend verify FILE").settings
+        settings = load(arguments, os.environ, command=VERIFY).settings
     except ConfigError as error:
         return _fail(str(error))
     progress = _Progress()

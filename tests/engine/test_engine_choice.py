@@ -1,6 +1,7 @@
 """Which engine serves: from a verdict on disk, or when verification is done, and never after a quarantine."""
 
 import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -174,3 +175,73 @@ def test_a_quarantine_in_one_worker_reaches_the_others(subject, tmp_path, monkey
     choice._thread.join(10)
     assert other.status.state is EngineState.QUARANTINED
     assert other.status.reason.startswith("a sampled answer differed (at ")
+
+
+def test_a_verdict_that_tokend_verify_writes_meanwhile_is_taken_up(subject, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_choice, "_LOOK_EVERY_S", 0.05)
+    encoder, choice = chosen(
+        subject,
+        VerdictStore(tmp_path),
+        # Verification of our own would take minutes, and tells of its progress all the time.
+        on_progress=lambda phase, _share: phase == "code points" and verdict_on_disk(subject, tmp_path),
+    )
+    assert choice.wait(encoder, 120)
+    assert encoder.status.state is EngineState.VERIFIED
+    assert VerdictStore(tmp_path).load(choice._candidate.key).figures == {"phases": []}, "our own was saved"
+    choice.stop()
+
+
+def test_a_server_on_the_reference_takes_up_a_later_verdict(subject, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_choice, "_LOOK_EVERY_S", 0.05)
+    verdict_on_disk(subject, tmp_path, kind=VerdictKind.UNSUPPORTED, reason="another machine's verdict")
+    encoder, choice = chosen(subject, VerdictStore(tmp_path))
+    assert encoder.status.state is EngineState.UNSUPPORTED
+    verdict_on_disk(subject, tmp_path)
+    assert becomes(encoder, EngineState.VERIFIED)
+    choice.stop()
+
+
+def becomes(encoder, state, within_s=30.0):
+    """Whether an encoder gets to a state."""
+    deadline_s = time.monotonic() + within_s
+    while encoder.status.state is not state and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return encoder.status.state is state
+
+
+def test_a_worker_that_takes_a_dead_ones_place_heeds_a_quarantine_at_once(subject, tmp_path):
+    verdict_on_disk(subject, tmp_path)
+    choice = EngineChoice(
+        VerdictStore(tmp_path),
+        enabled=True,
+        shadow_every=0,
+        loader=loader("wrong_on_a_snowman"),
+        extent=QUICK,
+    )
+    choice.prepare(subject.artifact, subject.control, ())
+    choice.judge(subject.artifact, subject.reference)
+    encoder = Encoder(subject.reference)
+    choice.start(encoder)
+    assert encoder.status.state is EngineState.VERIFIED
+    # Long after the parent has loaded the engine, another worker finds it wrong; then a new worker begins.
+    verdict_on_disk(subject, tmp_path, kind=VerdictKind.QUARANTINED, reason="it differed")
+    choice.follow(encoder)
+    assert encoder.status.state is EngineState.QUARANTINED
+
+
+def test_workers_without_a_state_folder_verify_once(subject, tmp_path):
+    (tmp_path / "state").write_text("not a folder")
+    phases = []
+    encoders = [
+        chosen(
+            subject,
+            VerdictStore(tmp_path / "state", beside=tmp_path / "beside"),
+            on_progress=lambda phase, _share: phases.append(phase),
+        )
+        for _ in range(2)
+    ]
+    for encoder, choice in encoders:
+        assert choice.wait(encoder, 120)
+        assert encoder.status.state is EngineState.VERIFIED
+        choice.stop()
+    assert phases.count("loading the engine") == 1

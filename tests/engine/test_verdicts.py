@@ -148,3 +148,19 @@ def test_state_is_kept_where_the_user_keeps_it():
 
 def test_the_processor_is_described_the_same_each_time():
     assert processor() == processor() != ""
+
+
+def test_what_the_folder_does_not_take_is_kept_beside_it_for_other_processes(tmp_path):
+    (tmp_path / "state").write_text("not a folder")
+    warnings = []
+    folders = {"folder": tmp_path / "state", "beside": tmp_path / "beside"}
+    assert VerdictStore(**folders, warn=warnings.append).save(VERDICT)
+    assert "cannot be written" in warnings[0]
+    assert VerdictStore(**folders).load(KEY) == VERDICT
+
+
+def test_a_quarantine_beside_the_folder_counts_for_more_than_a_verdict_in_it(tmp_path):
+    VerdictStore(tmp_path / "state").save(VERDICT)
+    quarantine = replace(VERDICT, kind=VerdictKind.QUARANTINED, reason="it differed")
+    VerdictStore(tmp_path / "beside").save(quarantine)
+    assert VerdictStore(tmp_path / "state", beside=tmp_path / "beside").load(KEY) == quarantine

@@ -14,6 +14,7 @@ from tokend_server.config import (
     print_config,
     settings_list,
 )
+from tokend_server.setting_flags import VERIFY
 from tokend_server.setting_kinds import (
     ADDRESS,
     BOOLEAN,
@@ -128,9 +129,45 @@ def test_an_unknown_key_is_an_error_that_names_file_and_key(tmp_path):
     assert "max_ids" in message
 
 
-def test_an_unknown_flag_is_an_error_and_flags_are_not_abbreviated():
-    assert "--nonsense" in error_of(["--nonsense"])
-    assert "--max-id" in error_of(["--max-id", "3"])
+def test_an_unknown_flag_is_an_error_that_suggests_the_right_one_and_flags_are_not_abbreviated():
+    assert error_of(["--nonsense"]) == "unknown flag --nonsense; --help lists all settings"
+    for arguments in (["--max-id", "3"], ["--max-id=3"], ["--front", "native", "--max-id"]):
+        assert error_of(arguments) == "unknown flag --max-id; did you mean --max-ids?"
+    assert "'tokenizer.json'" in error_of(["tokenizer.json"])
+    assert "--max-ids" in error_of(["--max-ids"])
+
+
+class TestVerify:
+    """The command line of `tokend verify`: the file by its place, and the flags that matter to a verdict."""
+
+    def load(self, *arguments, environ=None):
+        return load(arguments, environ or {}, command=VERIFY).settings
+
+    def test_the_file_is_given_by_its_place_anywhere(self):
+        for arguments in (["x.json", "--state-dir", "s"], ["--state-dir", "s", "x.json"]):
+            settings = self.load(*arguments)
+            assert (settings.tokenizer, settings.state_dir) == (Path("x.json"), Path("s"))
+
+    def test_without_one_it_is_the_one_that_serve_would_serve(self, tmp_path):
+        assert self.load().tokenizer is None
+        assert self.load(environ={"TOKEND_TOKENIZER": "y.json"}).tokenizer == Path("y.json")
+        assert self.load("--config", write(tmp_path, "tokenizer = 'z.json'")).tokenizer == Path("z.json")
+        assert self.load("x.json", environ={"TOKEND_TOKENIZER": "y.json"}).tokenizer == Path("x.json")
+
+    def test_a_flag_of_serve_alone_is_refused_and_a_variable_of_serve_is_not(self):
+        with pytest.raises(ConfigError, match="unknown flag --listen"):
+            self.load("x.json", "--listen", "127.0.0.1:1")
+        with pytest.raises(ConfigError, match="did you mean --state-dir"):
+            self.load("--statedir", "s", "x.json")
+        self.load("x.json", environ={"TOKEND_LISTEN": "127.0.0.1:1"})
+
+    def test_help_tells_of_the_file_and_of_nothing_that_does_not_matter(self, capsys):
+        with pytest.raises(SystemExit):
+            self.load("--help")
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "FILE the tokenizer.json; without it" in shown
+        assert "--control-tokens" in shown
+        assert "--listen" not in shown
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ _LOAD_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 10.0
 _ENTER_S = 0.03
 
+_STATES = {
+    VerdictKind.VERIFIED: EngineState.VERIFIED,
+    VerdictKind.UNSUPPORTED: EngineState.UNSUPPORTED,
+    VerdictKind.QUARANTINED: EngineState.QUARANTINED,
+}
+_FOLLOWED = frozenset({EngineState.PENDING, EngineState.VERIFIED, EngineState.UNSUPPORTED})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Candidate:
@@ -186,19 +193,23 @@ class EngineChoice:
                 self._apply(encoder, candidate, verdict)
 
     def follow(self, encoder: Encoder) -> None:
-        """Does in the background what is still to be done: verifies, and heeds what other workers find out.
+        """Does in the background what is still to be done: verifies, and heeds what other processes find out.
 
-        To be called once in each process that serves, after any fork.
+        To be called once in each process that serves, after any fork. A worker that takes the place of a dead one has
+        the standing of its parent, which may be long past: it looks at the verdict at once.
 
         Args:
             encoder: The one that `start` was given.
         """
-        if (
-            encoder.status.state in {EngineState.PENDING, EngineState.VERIFIED}
-            and self._candidate is not None
-        ):
+        candidate = self._candidate
+        if candidate is None or self._unsupported is not None:
+            return
+        found = self._store.load(candidate.key)
+        if found is not None and found.kind is VerdictKind.QUARANTINED:
+            self._apply(encoder, candidate, found)
+        if encoder.status.state in _FOLLOWED:
             self._thread = threading.Thread(
-                target=self._follow, args=(encoder, self._candidate), name="follow-engine", daemon=True
+                target=self._follow, args=(encoder, candidate), name="follow-engine", daemon=True
             )
             self._thread.start()
 
@@ -227,14 +238,14 @@ class EngineChoice:
             except Exception as failure:  # noqa: BLE001 (whatever it is, nobody waits for it for ever)
                 reason = f"verification failed: {type(failure).__name__}"
                 encoder.serve_reference(EngineState.UNSUPPORTED, reason)
-                return
-            if self._ended.is_set():
-                return
-            self._apply(encoder, candidate, verdict)
-        # Where one worker has found a fault, all stop using the engine.
-        while encoder.status.state is EngineState.VERIFIED and not self._ended.wait(_LOOK_EVERY_S):
+            else:
+                if self._ended.is_set():
+                    return
+                self._apply(encoder, candidate, verdict)
+        # Where one worker has found a fault, all stop using the engine; and `tokend verify` may do better than we did.
+        while encoder.status.state in _FOLLOWED and not self._ended.wait(_LOOK_EVERY_S):
             found = self._store.load(candidate.key)
-            if found is not None and found.kind is VerdictKind.QUARANTINED:
+            if found is not None and _STATES[found.kind] is not encoder.status.state:
                 self._apply(encoder, candidate, found)
 
     def _verified(self, candidate: _Candidate) -> Verdict:
@@ -243,11 +254,22 @@ class EngineChoice:
             verdict = self._store.load(candidate.key)
             if verdict is not None:
                 return verdict
-            self._child = VerificationChild(candidate.task, stall_timeout_s=self._stall_timeout_s)
+            child = self._child = VerificationChild(candidate.task, stall_timeout_s=self._stall_timeout_s)
             if self._ended.is_set():
-                self._child.stop()
-            finding = self._child.run(self._on_progress)
-            verdict = verdict_of(finding, candidate.key)
+                child.stop()
+            looked_s = time.monotonic()
+
+            def told(phase: str, share: float) -> None:
+                nonlocal looked_s
+                self._on_progress(phase, share)
+                # `tokend verify` waits for nobody, and is faster: it does not stand back for others.
+                if time.monotonic() - looked_s > _LOOK_EVERY_S:
+                    looked_s = time.monotonic()
+                    if self._store.load(candidate.key) is not None:
+                        child.stop()
+
+            finding = child.run(told)
+            verdict = self._store.load(candidate.key) or verdict_of(finding, candidate.key)
             if finding.is_final:
                 self._store.save(verdict)
             return verdict

@@ -82,74 +82,84 @@ class Verdict:
 
 
 class VerdictStore:
-    """Keeps verdicts in a folder, and in memory in any case."""
+    """Keeps verdicts in a folder, or beside it where it cannot be written, and in memory in any case."""
 
-    def __init__(self, folder: Path | None, *, warn: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, folder: Path | None, *, beside: Path | None = None, warn: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Uses a folder, which is made when the first verdict is written.
 
         Args:
             folder: None keeps verdicts in memory alone.
+            beside: A folder that workers of one server have in common, for what the first one does not take.
             warn: Told in one line what could not be read or written.
         """
-        self._folder = folder
+        self._folders = [each for each in (folder, beside) if each is not None]
         self._warn = warn
         self._memory: dict[VerdictKey, Verdict] = {}
 
     def path_of(self, key: VerdictKey) -> Path | None:
         """Returns where the verdict on this key is or would be."""
-        return None if self._folder is None else self._folder / key.file_name
+        return self._folders[0] / key.file_name if self._folders else None
 
     def load(self, key: VerdictKey) -> Verdict | None:
-        """Returns the verdict on exactly this key, from disk where another process may have changed it, or None."""
-        path = self.path_of(key)
-        if path is None:
-            return self._memory.get(key)
+        """Returns the verdict on exactly this key, from disk where another process may have changed it, or None.
+
+        A quarantine anywhere is one everywhere.
+        """
+        found = [self._found_in(folder, key) for folder in self._folders]
+        verdicts = [each for each in (*found, self._memory.get(key)) if each is not None]
+        quarantines = [each for each in verdicts if each.kind is VerdictKind.QUARANTINED]
+        verdict = next(iter(quarantines or verdicts), None)
+        if verdict is not None:
+            self._memory[key] = verdict
+        return verdict
+
+    def _found_in(self, folder: Path, key: VerdictKey) -> Verdict | None:
+        path = folder / key.file_name
         try:
             verdict = _read(read_state(path))
+        except FileNotFoundError:
+            return None
         except OSError as failure:
-            known = self._memory.get(key)
-            if known is None and not isinstance(failure, FileNotFoundError):
+            if key not in self._memory:
                 self._warn(f"{path}: the verdict cannot be read: {failure.strerror}")
-            return known
+            return None
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             self._warn(f"{path}: no usable verdict, so it is passed over ({type(failure).__name__})")
             return None
         if verdict.key != key:
             self._warn(f"{path}: a verdict on something else, so it is passed over")
             return None
-        self._memory[key] = verdict
         return verdict
 
     @contextlib.contextmanager
     def claimed(self, key: VerdictKey) -> Iterator[None]:
         """Lets one process at a time work on a verdict, and the others wait; without a folder nobody waits."""
-        path = self.path_of(key)
-        if path is None:
-            yield
-            return
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = path.with_suffix(".lock").open("wb")
-        except OSError:
-            yield
-            return
-        with lock:
-            # Ends with the process, whatever becomes of it.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.ExitStack() as stack:
+            for folder in self._folders:
+                try:
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    lock = stack.enter_context((folder / key.file_name).with_suffix(".lock").open("wb"))
+                except OSError:
+                    continue
+                # Ends with the process, whatever becomes of it.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                break
             yield
 
     def save(self, verdict: Verdict) -> bool:
         """Keeps a verdict, in place of an earlier one on the same key; False where memory alone has it."""
         self._memory[verdict.key] = verdict
-        path = self.path_of(verdict.key)
-        if path is None:
-            return False
-        try:
-            write_state(path, _written(verdict))
-        except OSError as failure:
-            self._warn(f"{path}: the verdict cannot be written, so memory keeps it: {failure.strerror}")
-            return False
-        return True
+        for folder in self._folders:
+            path = folder / verdict.key.file_name
+            try:
+                write_state(path, _written(verdict))
+            except OSError as failure:
+                self._warn(f"{path}: the verdict cannot be written, so memory keeps it: {failure.strerror}")
+            else:
+                return True
+        return False
 
 
 def default_state_folder(environ: Mapping[str, str]) -> Path:

@@ -132,6 +132,9 @@ class Fleet:
         try:
             self._credentials.refresh()
         except CredentialsError as error:
+            _log.error(
+                "a worker does not serve with the files of credentials that there are", problem=str(error)
+            )
             raise OSError(0, str(error)) from None
         share = Share(
             address=self._port.address,

@@ -1,5 +1,7 @@
 """Every method behind the tokens of a file: refused without one, with a wrong one, and with one that is not for it."""
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,12 +218,40 @@ def test_a_replaced_worker_knows_the_tokens_of_now(fleet_of, tmp_path: Path, sta
     write_tokens(file, entries("all"))
     until(lambda: fleet.metric("tokend_file_reloads_total", file="auth_tokens", result="used") == 2)
     fleet.kill("worker 0")
-    for _ in range(8):
-        wire = stack.enter_context(Wire(fleet.grpc))
+    for wire in fleet_connections(fleet, stack):
         wire.stub.Encode(request, metadata=bearer(TOKENS["all"][1]), timeout=20)
         assert_refused(
             refused(wire.stub.Encode, request, metadata=bearer(TOKENS["chat"][1])), "UNAUTHENTICATED"
         )
+
+
+@pytest.mark.parametrize("front", ["grpcio"], indirect=True)
+def test_a_worker_replaced_while_the_file_is_broken_serves_once_it_is_mended(fleet_of, tmp_path: Path, stack):
+    file = write_tokens(tmp_path / "tokens.toml", entries("chat"))
+    fleet = fleet_of(2, "--auth-tokens-file", str(file))
+    first = fleet.pids()["worker 0"]
+    file.write_text("broken")
+    until(lambda: fleet.metric("tokend_stale_files", file="auth_tokens") == 2)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: any("a worker does not serve with the files" in line for line in fleet.stderr_lines))
+    # The other one goes on, with the tokens that it has.
+    until(lambda: fleet.workers("serving") == 1)
+    request = pb.EncodeRequest(text="a", options=encode_options())
+    with Wire(fleet.grpc) as wire:
+        wire.stub.Encode(request, metadata=bearer(TOKENS["chat"][1]), timeout=20)
+    write_tokens(file, entries("all"))
+    until(lambda: fleet.workers("serving") == 2)
+    until(lambda: fleet.metric("tokend_stale_files", file="auth_tokens") == 0)
+    for wire in fleet_connections(fleet, stack):
+        wire.stub.Encode(request, metadata=bearer(TOKENS["all"][1]), timeout=20)
+        assert_refused(
+            refused(wire.stub.Encode, request, metadata=bearer(TOKENS["chat"][1])), "UNAUTHENTICATED"
+        )
+
+
+def fleet_connections(fleet, stack) -> list[Wire]:
+    """Some connections, which the kernel spreads over the workers."""
+    return [stack.enter_context(Wire(fleet.grpc)) for _ in range(8)]
 
 
 BROKEN = {

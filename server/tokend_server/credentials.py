@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokend_server import logs
-from tokend_server.certificates import CertificateFiles, ExpiryWatch, ServerCertificate
+from tokend_server.certificates import ExpiryWatch, ServerCertificate
 from tokend_server.config import Settings
 from tokend_server.metrics import MOST_NAMES, CallerNames, Metrics
 from tokend_server.service.access import Access, Tokens
@@ -100,6 +100,9 @@ def read_credentials(settings: Settings) -> Credentials:
 def _read_tls(settings: Settings) -> WatchedFiles[ServerCertificate] | None:
     if settings.tls_cert_file is None or settings.tls_key_file is None:
         return None
+    # Who has no TLS need not have its library in memory.
+    from tokend_server.certificate_files import CertificateFiles  # noqa: PLC0415
+
     files = CertificateFiles(
         chain=settings.tls_cert_file,
         key=settings.tls_key_file,

@@ -478,7 +478,6 @@ def details(panel: Panel) -> dict[str, Any]:
                 "color": {"mode": "scheme", "scheme": "Oranges", "exponent": 0.5, "steps": 64},
                 "filterValues": {"le": 1e-9},
                 "yAxis": {"axisPlacement": "left", "unit": panel.unit},
-                "tooltip": {"mode": "single"},
                 "legend": {"show": True},
             },
         }
@@ -560,7 +559,6 @@ def variable(name: str, label: str, query: str, *, multi: bool) -> dict[str, Any
         "label": label,
         "type": "query",
         "datasource": DATASOURCE,
-        "definition": query,
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "sort": 1,

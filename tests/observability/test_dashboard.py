@@ -1,14 +1,17 @@
 """The shipped dashboard on the data of real servers: no panel stays empty, and what the load moves is seen."""
 
+import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.observability.load import CALLERS
-from tests.observability.panels import Query, queries
+from tests.observability.panels import DASHBOARD, Query, queries
 from tests.observability.scraped import Scraped
+from tests.tools import module
 
 # Faults that no load brings about: their series are there, at 0.
 STAY_AT_ZERO = {
@@ -94,6 +97,33 @@ def test_every_recorded_series_has_data_and_no_fault_is_alerted(scraped: Scraped
     assert {"TokendClientsExpectAnotherTokenizer", "TokendUnknownIds", "TokendBrokenCharacters"} <= active
     assert not active & {"TokendDown", "TokendAbsent", "TokendNotServing", "TokendTokenizersDiffer"}
     assert not active & {"TokendServerFaults", "TokendFastEngineQuarantined", "TokendNativeOutput"}
+
+
+def test_grafana_s_own_models_take_every_field_of_the_dashboard():
+    # Its JSON is read into the types of Grafana's SDK and written again: what they do not know would be gone.
+    plugins = module("grafana_foundation_sdk.cog.plugins")
+    models, encoder = (
+        module(f"grafana_foundation_sdk.{name}") for name in ("models.dashboard", "cog.encoder")
+    )
+    plugins.register_default_plugins()
+    shipped = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    kept = json.loads(json.dumps(models.Dashboard.from_json(shipped), cls=encoder.JSONEncoder))
+    assert not list(lost(shipped, kept))
+
+
+def lost(shipped: Any, kept: Any, place: str = "") -> Iterator[str]:
+    """The places of what is in the one and not in the other; nothing, and what is empty, may be either."""
+    if isinstance(shipped, dict) and isinstance(kept, dict):
+        for key, value in shipped.items():
+            if key in kept:
+                yield from lost(value, kept[key], f"{place}/{key}")
+            elif value not in (None, {}, [], ""):
+                yield f"{place}/{key}"
+    elif isinstance(shipped, list) and isinstance(kept, list) and len(shipped) == len(kept):
+        for n, (one, other) in enumerate(zip(shipped, kept, strict=True)):
+            yield from lost(one, other, f"{place}/{n}")
+    elif shipped != kept:
+        yield place
 
 
 def test_the_picture_of_the_documentation_can_be_drawn(scraped: Scraped, tmp_path):

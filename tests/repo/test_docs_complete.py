@@ -64,6 +64,9 @@ def test_every_metric_is_documented_with_type_and_labels_and_no_other_is():
     for name, (kind, labels) in actual.items():
         assert documented[name][0] == kind, name
         assert set(re.findall(r"`([a-z_]+)`", documented[name][1])) == labels, name
+        unit, question = documented[name][2:]
+        assert unit, name
+        assert "?" in question, f"{name} answers no question"
 
 
 def test_every_query_of_the_metrics_page_names_metrics_that_exist():

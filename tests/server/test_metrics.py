@@ -148,6 +148,22 @@ def test_waiting_for_a_thread_is_part_of_the_latency(metrics, clock):
     assert buckets(metrics, "tokend_queue_seconds", method="Encode")[0.00005] == 1
 
 
+def test_buckets_fit_short_texts_and_requests_of_a_million_tokens(metrics):
+    for name, labels in (
+        ("grpc_server_handling_seconds", {"grpc_method": "Encode"}),
+        ("tokend_queue_seconds", {"method": "Encode"}),
+        ("tokend_work_seconds", {"method": "Encode"}),
+        ("tokend_message_seconds", {"method": "StreamDecode"}),
+    ):
+        bounds = sorted(buckets(metrics, name, **labels))
+        # An Encode of a short text takes tens of microseconds, and a batch of 48 MiB tens of seconds.
+        assert len([bound for bound in bounds if bound < 0.0005]) >= 5
+        assert bounds[-2] >= 60
+    tokens = sorted(buckets(metrics, "tokend_request_tokens", method="Encode"))
+    assert tokens[0] == 1
+    assert len([bound for bound in tokens[:-1] if bound >= 1_000_000]) >= 4
+
+
 def test_a_call_that_ends_twice_counts_once(metrics):
     call = metrics.method(path("StreamDecode")).started()
     assert value(metrics, "tokend_live_streams", method="StreamDecode") == 1

@@ -1,11 +1,14 @@
 """The threads that answer unary calls."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from queue import SimpleQueue
 
-from tokend_server.transport.threads import UnaryThreads
+from tokend_server.cores import usable_cores
+from tokend_server.transport.threads import CallThreads, UnaryThreads
 
 
 def test_all_work_is_done_however_much_comes_at_once():
@@ -100,3 +103,47 @@ def test_a_call_that_never_ends_does_not_keep_the_process_from_ending():
         "threads.shutdown(wait=False)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0
+
+
+def test_calls_go_to_threads_by_their_size_and_large_ones_let_others_run_first():
+    threads, ran_on = CallThreads(2), SimpleQueue()
+
+    def run() -> None:
+        niceness = (
+            os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) if sys.platform == "linux" else 0
+        )
+        ran_on.put((threading.current_thread().name, niceness))
+
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    found = {}
+    for n_bytes in (3_000, 32_768, 32_769, 1 << 20, (1 << 20) + 1):
+        threads.submit(n_bytes, run)
+        found[n_bytes] = ran_on.get(timeout=10)
+    threads.shutdown()
+    names = [name for name, _ in found.values()]
+    assert names == ["tokend-unary"] * 2 + ["tokend-large"] * 2 + ["tokend-huge"]
+    if sys.platform == "linux":
+        assert [niceness > usual for _, niceness in found.values()] == [False, False, True, True, True]
+
+
+def test_large_calls_hold_up_only_their_like():
+    threads, release, done = CallThreads(2), threading.Event(), SimpleQueue()
+    begun = threading.Semaphore(0)
+
+    def large() -> None:
+        begun.release()
+        release.wait(20)
+        done.put("large")
+
+    # Twice as many as there are places for them.
+    for _ in range(2 * usable_cores()):
+        threads.submit(100_000, large)
+    for _ in range(usable_cores()):
+        assert begun.acquire(timeout=10)
+    for n_bytes in (3_000, 2 << 20):
+        threads.submit(n_bytes, done.put, "other")
+    assert [done.get(timeout=10) for _ in range(2)] == ["other"] * 2
+    assert not begun.acquire(blocking=False)
+    release.set()
+    assert [done.get(timeout=10) for _ in range(2 * usable_cores())] == ["large"] * 2 * usable_cores()
+    threads.shutdown()

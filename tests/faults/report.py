@@ -55,7 +55,7 @@ def faults_section(rows: Sequence[Mapping[str, str]]) -> str:
 
 def soak_section(found: Mapping[str, Any]) -> str:
     """What the last soak found."""
-    turns = ", ".join(f"{count:,} {name}" for name, count in found["turns"].items())
+    turns = "; ".join(f"{name}: {count:,}" for name, count in found["turns"].items())
     engines = " and ".join(f"{count:,.0f} by {name}" for name, count in found["texts by engine"].items())
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     lines = [

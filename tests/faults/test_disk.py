@@ -99,7 +99,13 @@ def test_a_log_on_a_full_disk_costs_the_log_alone(server_with, tell, workers):
         until(lambda: readiness(server.ops)[0] == 200)
         serves(server)
     # The fixture asks for the exit code of a drain.
-    tell("the log on a full disk", load="calls", lost="none", after="as ever, without a log")
+    plural = "s" * (workers > 1)
+    tell(
+        f"the log on a full disk, {workers} worker{plural}",
+        load="calls",
+        lost="none",
+        after="as ever, without a log",
+    )
 
 
 @needs_mounts

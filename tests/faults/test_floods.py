@@ -17,7 +17,7 @@ from tests.integration.workers import n_threads
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend.v1 import tokenizer_service_pb2_grpc as pb_grpc
 
-N_RESETS, N_METADATA = (50_000, 20_000) if LARGE else (4_000, 500)
+N_RESETS, N_METADATA = (50_000, 5_000) if LARGE else (4_000, 500)
 N_IDLE = 5_000
 N_HEADER_BYTES = (256 if LARGE else 64) * MIB
 

@@ -117,12 +117,15 @@ class _Process:
             taker.cancel()
 
     async def _burst(self) -> None:
-        """Meet the server with more at once than later, so that its pools have their full size from the start."""
+        """Meet the server with more at once than later, so that its pools have their full size from the start.
+
+        With short texts: what long ones would leave in the allocator would hide a leak.
+        """
         chance = random.Random(self._orders.seed)
         async with tokend.AsyncClient(self._orders.target, join_calls=False) as client:
             await asyncio.gather(
                 *(
-                    self._one(client, "encode, 60 KB", chance.getrandbits(32))
+                    self._one(client, "encode, 4 KB", chance.getrandbits(32))
                     for _ in range(self._orders.burst)
                 )
             )
@@ -182,7 +185,7 @@ class Callers:
             tokenizer: The file that it serves.
             turns_a_second: Of both together.
             seed: Of the turns and their texts.
-            burst: So many long texts at once from each process, at the start.
+            burst: So many texts of 4 KB at once from each process, at the start.
         """
         context = get_context("spawn")
         self._ends: list[Connection] = []

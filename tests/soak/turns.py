@@ -15,7 +15,7 @@ from tests.equivalence.reference import Reference
 __all__ = ["Expected", "Turn", "WrongAnswer", "turns"]
 
 Turn = Callable[[Any, "Expected", random.Random], Awaitable[None]]
-_LONG_BYTES = 60_000
+_MEDIUM_BYTES, _LONG_BYTES = 4_000, 60_000
 
 
 class WrongAnswer(Exception):
@@ -49,10 +49,10 @@ def _same(expected: object, got: object) -> None:
         raise WrongAnswer
 
 
-def _long_text(chance: random.Random, expected: Expected) -> str:
+def _text_of(n_bytes: int, chance: random.Random, expected: Expected) -> str:
     parts: list[str] = []
     size = 0
-    while size < _LONG_BYTES:
+    while size < n_bytes:
         parts.append(fuzz_text(chance, expected.specials, 40))
         size += len(parts[-1].encode())
     return "".join(parts)
@@ -80,8 +80,13 @@ async def encode_offsets(client: Any, expected: Expected, chance: random.Random)
     _same(len(answer.ids), len(answer.offsets))
 
 
+async def encode_medium(client: Any, expected: Expected, chance: random.Random) -> None:
+    text = _text_of(_MEDIUM_BYTES, chance, expected)
+    _same(expected.encoded(text), (await client.encode(text)).ids)
+
+
 async def encode_long(client: Any, expected: Expected, chance: random.Random) -> None:
-    text = _long_text(chance, expected)
+    text = _text_of(_LONG_BYTES, chance, expected)
     _same(expected.encoded(text), (await client.encode(text)).ids)
 
 
@@ -130,7 +135,7 @@ async def abandon_streams(client: Any, expected: Expected, chance: random.Random
 
 async def cancel(client: Any, expected: Expected, chance: random.Random) -> None:
     """Give up on a call that is under way; what comes all the same has to be right."""
-    text = _long_text(chance, expected)
+    text = _text_of(_LONG_BYTES, chance, expected)
     try:
         answer = await client.encode(text, timeout_s=chance.uniform(0.001, 0.05))
     except (tokend.DeadlineExceededError, tokend.CallCancelledError):
@@ -159,6 +164,7 @@ def turns() -> dict[str, tuple[Turn, int]]:
     return {
         "encode": (encode, 30),
         "encode, offsets": (encode_offsets, 6),
+        "encode, 4 KB": (encode_medium, 4),
         "encode, 60 KB": (encode_long, 2),
         "encode_batch, 32 texts": (encode_batch, 6),
         "encode_stream, 100 texts": (encode_stream, 3),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from tests.balancing.backends import Backends
 from tests.integration.wire import until
 
-__all__ = ["Failed", "Load", "assert_even"]
+__all__ = ["Failed", "Load", "assert_even", "assert_spread_evenly"]
 
 _PAUSE_S = 0.002
 
@@ -63,6 +64,21 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+def assert_spread_evenly(backends: Backends, call: Callable[[], object], *, n_calls: int) -> None:
+    """Make calls, and see that each server has its share of them, give or take a fifth."""
+    # The first connection is there before the others.
+    backends.answered_more()
+    with Load(call) as load:
+        until(lambda: all(backends.answered_more().values()))
+    assert load.failed == []
+    # Counts are read one server after the other: nothing may move meanwhile.
+    backends.answered_more()
+    with Load(call) as load:
+        load.wait_for(n_calls)
+    assert load.failed == []
+    assert_even(backends.answered_more())
 
 
 def assert_even(answered: dict[int, float], within: float = 0.2) -> None:

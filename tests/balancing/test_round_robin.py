@@ -8,7 +8,7 @@ import pytest
 
 import tokend
 from tests.balancing.backends import Backends
-from tests.balancing.load import Load, assert_even
+from tests.balancing.load import Load, assert_even, assert_spread_evenly
 from tests.balancing.name_server import NameServer
 from tests.integration.wire import Wire, one_sequence, until
 from tokend.v1 import tokenizer_service_pb2 as pb
@@ -20,18 +20,9 @@ RETRIES = """{"methodConfig": [{"name": [{}], "retryPolicy": {
     "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}}]}"""
 
 
-def assert_spread_is_even(backends: Backends, load: Load) -> None:
-    # The first connection is there before the others.
-    backends.answered_more()
-    until(lambda: all(backends.answered_more().values()))
-    load.wait_for(600)
-    assert_even(backends.answered_more())
-    assert load.failed == []
-
-
 def test_calls_are_spread_evenly(backends: Backends):
-    with tokend.Client(backends.addresses()) as client, Load(lambda: client.encode(TEXT)) as load:
-        assert_spread_is_even(backends, load)
+    with tokend.Client(backends.addresses()) as client:
+        assert_spread_evenly(backends, lambda: client.encode(TEXT), n_calls=600)
 
 
 @pytest.mark.parametrize("join_calls", [False, True], ids=["single", "joined"])

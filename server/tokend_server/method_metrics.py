@@ -1,81 +1,24 @@
 """What is counted of one method of a served gRPC service: its calls, and what they tokenized."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tokend_server.caller_metrics import CallerLabel, CallerMetrics
 from tokend_server.caller_names import ANONYMOUS
 from tokend_server.errors import Reason
 from tokend_server.metric_cells import CellTable
+from tokend_server.served_methods import CODES, ENCODING, SERVICE, Method
 
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import ServiceDescriptor
+__all__ = ["Call", "CallerMetrics", "MethodMetrics", "WorkMetrics"]
 
-__all__ = [
-    "CODES",
-    "SERVICE",
-    "WORK_METHODS",
-    "Call",
-    "CallerMetrics",
-    "Method",
-    "MethodMetrics",
-    "WorkMetrics",
-    "methods_of",
-]
-
-SERVICE = "tokend.v1.TokenizerService"
-_ENCODING = ("Encode", "BatchEncode", "StreamEncode", "CountTokens")
-_DECODING = ("Decode", "BatchDecode", "StreamDecode")
-# The methods that move tokens.
-WORK_METHODS = _ENCODING + _DECODING
-# gRPC's codes by number, spelled as go-grpc-middleware spells them.
-CODES = (
-    "OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
-    "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented",
-    "Internal", "Unavailable", "DataLoss", "Unauthenticated",
-)  # fmt: skip
 _UNKNOWN = CODES.index("Unknown")
 # A short text takes ten to fifty microseconds, a batch of 48 MiB tens of seconds.
 _SECONDS = (
-    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    30.0, 60.0,
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 # 1 to 16,777,216: a text of the default limit cannot have more tokens than bytes.
 _TOKENS = tuple(float(2**exponent) for exponent in range(25))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Method:
-    """A method of a served gRPC service, as go-grpc-middleware labels it."""
-
-    service: str
-    name: str
-    type: str
-    """`unary`, `client_stream`, `server_stream` or `bidi_stream`."""
-
-    @property
-    def path(self) -> str:
-        """The method's name on the wire."""
-        return f"/{self.service}/{self.name}"
-
-
-def methods_of(service: "ServiceDescriptor") -> tuple[Method, ...]:
-    """Return the methods of a protobuf `ServiceDescriptor`, in its order."""
-    types = {
-        (False, False): "unary",
-        (True, False): "client_stream",
-        (False, True): "server_stream",
-        (True, True): "bidi_stream",
-    }
-    return tuple(
-        Method(
-            service=service.full_name,
-            name=each.name,
-            type=types[each.client_streaming, each.server_streaming],
-        )
-        for each in service.methods
-    )
 
 
 class Amounts(Protocol):
@@ -312,7 +255,7 @@ class WorkMetrics(MethodMetrics):
         self._text_bytes = table.counter("tokend_text_bytes", "UTF-8 bytes of those texts.", own)
         self._characters = table.counter("tokend_characters", "Code points of those texts.", own)
         self._special_text = self._unknown_ids = self._replacements = self._message = None
-        if method.name in _ENCODING:
+        if method.name in ENCODING:
             self._special_text = table.counter(
                 "tokend_special_text", "Control-token strings found in a text and kept as text.", own
             )

@@ -16,20 +16,11 @@ from prometheus_client.registry import Collector
 from tokend_server.caller_names import ANONYMOUS, MOST_NAMES, CallerNames
 from tokend_server.engine_metrics import EngineMetrics
 from tokend_server.file_metrics import FileMetrics
-from tokend_server.method_metrics import (
-    CODES,
-    SERVICE,
-    WORK_METHODS,
-    Call,
-    CallerMetrics,
-    Method,
-    MethodMetrics,
-    WorkMetrics,
-    methods_of,
-)
+from tokend_server.method_metrics import Call, CallerMetrics, MethodMetrics, WorkMetrics
 from tokend_server.metric_cells import CellTable
 from tokend_server.metric_rows import LocalRow, Row
 from tokend_server.process_metrics import ProcessCollector, ProcessTable
+from tokend_server.served_methods import CODES, SERVICE, WORK_METHODS, Method, methods_of
 from tokend_server.work_metrics import WorkLevels
 
 __all__ = [

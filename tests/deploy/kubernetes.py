@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def components_of_the_base() -> list[str]:
     return [name for name in all_components() if name != "sidecar"]
 
 
-def render(folder: Path, *components: str) -> Objects:
+def render(folder: Path, *components: str, images: Sequence[dict[str, str]] = ()) -> Objects:
     """Render the base with components as a user's own kustomization beside them would, in a copy of the tree."""
     tree = folder / "kubernetes"
     if not tree.exists():
@@ -48,6 +49,7 @@ def render(folder: Path, *components: str) -> Objects:
         "kind": "Kustomization",
         "resources": ["../base"],
         "components": [f"../components/{name}" for name in components],
+        "images": list(images),
     }
     (mine / "kustomization.yaml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
     return rendered(mine)

@@ -157,6 +157,14 @@ def test_the_tokenizer_is_where_the_server_looks(base_with: Callable[..., Object
     assert mounts[str(tokenizer.parent)] in volumes
 
 
+def test_an_image_with_the_tokenizer_is_named_like_any_other(tmp_path: Path):
+    mine = {"name": "tokenizer", "newName": "registry.example/mine", "digest": "sha256:" + "0" * 64}
+    objects = render(tmp_path, "tokenizer-image", images=[mine])
+    volumes = one(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    [reference] = [each["image"]["reference"] for each in volumes if "image" in each]
+    assert reference == f"{mine['newName']}@{mine['digest']}"
+
+
 def test_with_tls_probes_go_where_there_is_none(base_with: Callable[..., Objects]):
     objects = base_with("mtls", "tokens")
     settings, container = settings_of(objects), container_of(objects)

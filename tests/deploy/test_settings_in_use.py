@@ -1,10 +1,13 @@
 """Everything in deploy/ and in docs/deploying.md that looks like a setting is one."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from tokend._channel import ConnectionSettings
+from tokend._target import Target
 from tokend_server.config import settings_list
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +36,21 @@ def test_there_is_something_to_look_at():
         name for path in FILES for name in re.findall(r"\bTOKEND_[A-Z_]+\b", path.read_text(encoding="utf-8"))
     }
     assert {"TOKEND_LISTEN", "TOKEND_WORKERS", "TOKEND_TOKENIZER"} <= found
+
+
+def test_the_service_config_for_others_is_that_of_our_client():
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    [shown] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)]
+    ours = ConnectionSettings(
+        target=Target.read("tokend:1"),
+        connections=1,
+        token=None,
+        tls=None,
+        allow_plaintext_token=False,
+        channel_options=(),
+    )
+    config = json.loads(dict(ours.options())["grpc.service_config"])
+    [method], [our_method] = shown.pop("methodConfig"), config.pop("methodConfig")
+    assert method["retryPolicy"] == our_method["retryPolicy"]
+    assert method["name"][0] in our_method["name"]
+    assert shown.items() <= config.items()

@@ -77,9 +77,10 @@ dashboard: $(DEV) ## write the Grafana dashboard again
 dashboard-picture: tools ## draw docs/dashboard.png again: the dashboard's data under a load of a minute
 	$(BIN)/python -m tests.observability.picture docs/dashboard.png
 
-zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference (half an hour)
+zoo-full: $(DEV) ## fetch the whole zoo and compare all of it with the reference, on both engines (over an hour)
 	$(BIN)/python -m tests.zoo.fetch --all
 	TOKEND_ZOO_SET=full TOKEND_ZOO_REQUIRED=1 $(BIN)/python -m pytest tests/equivalence
+	TOKEND_ENGINE=auto TOKEND_ZOO_SET=full TOKEND_ZOO_REQUIRED=1 $(BIN)/python -m pytest tests/equivalence/test_zoo.py
 
 fidelity-table: $(DEV) ## make the table of docs/fidelity.md again (half an hour; needs the whole zoo)
 	$(BIN)/python -m tests.equivalence.report

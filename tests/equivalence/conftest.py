@@ -8,15 +8,31 @@ import pytest
 
 import tokend
 from tests.client.conftest import connect  # noqa: F401 (a fixture: one test body for both clients)
+from tests.engine.fast_for_tests import save_verdict
 from tests.equivalence.served import Served, connected
 from tests.equivalence.subjects import Subject
 from tests.servers import RunningServer
 
 
 @pytest.fixture(scope="session")
-def server_of(server_for: Callable[..., RunningServer]) -> Callable[[Subject], RunningServer]:
+def server_of(
+    server_for: Callable[..., RunningServer], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Subject], RunningServer]:
     """The session's server for a tokenizer; skips where a package of the zoo is not there."""
-    return lambda subject: server_for(subject.source())
+    states: dict[str, Path] = {}
+
+    def get(subject: Subject) -> RunningServer:
+        source = subject.source()
+        if not subject.fast:
+            return server_for(source)
+        if subject.name not in states:
+            states[subject.name] = tmp_path_factory.mktemp("state")
+            save_verdict(source, states[subject.name])
+        server = server_for(source, "--engine", "auto", "--state-dir", str(states[subject.name]))
+        assert server.facts["engine"] == "fastokens"
+        return server
+
+    return get
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.tokenizers_for_tests import (
@@ -34,10 +34,17 @@ class Subject:
     name: str
     model: str
     source: Callable[[], Path | str]
+    fast: bool = False
+    """Served by the fast engine, by a verdict that excludes nothing."""
 
 
 def from_zoo(name: str) -> Subject:
     return Subject(name=name, model=zoo.ENTRIES[name].model, source=lambda: zoo.require(name))
+
+
+def by_the_fast_engine(subject: Subject) -> Subject:
+    """The same tokenizer; `test_fast_engine` verifies that nothing is to be excluded."""
+    return replace(subject, name=f"{subject.name}, fast engine", fast=True)
 
 
 CORE = tuple(map(from_zoo, zoo.names("core")))

@@ -8,12 +8,13 @@ import pytest
 import tokend
 from tests.equivalence.comparison import named_tokens
 from tests.equivalence.inputs import chunks, excerpts, fuzz_texts
-from tests.equivalence.subjects import TRAINED, from_zoo
+from tests.equivalence.subjects import TRAINED, by_the_fast_engine, from_zoo
 
 N_TEXTS = 40
 # Of every kind: byte-level, with holes in the ids, many added tokens, byte fallback, WordPiece, Unigram.
 NAMES = ("gpt2", "o200k", "llama3", "deepseek-v3", "moonshine", "bert-uncased", "mon")
-SUBJECTS = (*map(from_zoo, NAMES), *TRAINED)
+FAST = ("gpt2", "o200k", "llama3", "deepseek-v3")
+SUBJECTS = (*map(from_zoo, NAMES), *TRAINED, *map(by_the_fast_engine, map(from_zoo, FAST)))
 
 
 @pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)

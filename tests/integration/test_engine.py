@@ -7,30 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tokend
-from tests.engine.fast_for_tests import Subject
+from tests.engine.fast_for_tests import save_verdict
 from tests.integration.wire import Wire
 from tests.servers import RunningServer
 from tests.tokenizers_for_tests import BL, WP, load, write
 from tokend.v1 import tokenizer_service_pb2 as pb
-from tokend_server.engine.verdicts import VerdictKind, VerdictStore
-from tokend_server.engine.verification import verdict_key, verdict_of
-from tokend_server.engine.verification.child import Finding
+from tokend_server.engine.verdicts import VerdictKind
 
 TEXTS = ["the aaaa", "", "naïve 日本 🙂", "a<|end|>b", "x\u180ey", "tool <tool>"] * 40
 
 
 def verdict_on_disk(path: Path, state: Path, **changes) -> None:
-    """What verification of this file, which takes half a minute, would leave; U+180E is excluded."""
-    subject = Subject.of(path)
-    finding = Finding(is_final=True, reason="", excluded=frozenset({0x180E}))
-    verdict = verdict_of(finding, verdict_key(subject.artifact, subject.control))
-    VerdictStore(state).save(replace(verdict, **changes))
+    """A verdict with the one code point that the engines cut differently."""
+    save_verdict(path, state, excluded={0x180E}, **changes)
 
 
 @contextlib.contextmanager

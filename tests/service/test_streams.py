@@ -1,5 +1,6 @@
 """StreamDecode's state machine: the fine print of design, one rule a test."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -314,6 +315,26 @@ def test_any_chunking_gives_what_decode_gives(frozen, ids, cuts, skip, family):
     ]
     outputs += stream.finish()
     assert text_of(outputs) == service.decode(ids, b"", options).text
+
+
+def test_ten_thousand_live_sequences_take_less_than_2_kb_each(frozen):
+    n_sequences = 10_000
+    service = DecodeService(
+        frozen(byte_level_bpe()), limits(max_ids=n_sequences, max_sequences_per_stream=n_sequences)
+    )
+    stream = DecodeStream(service)
+    tracemalloc.start()
+    try:
+        # An open character, and for half of them a stop string, are all that an idle sequence keeps.
+        for n in range(n_sequences):
+            stream.take(n, [0xF0, 0x9F], start=SequenceStart(stop=["</s>", "\n\n"]) if n % 2 else None)
+            stream.start_message()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert stream.n_open == n_sequences
+    assert held_bytes / n_sequences < 2_000
+    assert [stream.take(n, [0x99, 0x82]).text for n in (0, 1, n_sequences - 1)] == ["🙂"] * 3
 
 
 class TestStep:

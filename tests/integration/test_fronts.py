@@ -102,7 +102,9 @@ def test_thousands_of_calls_at_once_are_answered(wire: Wire):
         assert list(call.result().encoding.ids) == [262, *str(n).encode()]
 
 
-def test_refusals_are_retried_by_the_client_although_a_front_may_not_say_when(own_server):
+def test_refusals_are_retried_by_the_client_although_a_front_may_not_say_when(own_server, front: str):
+    if front == "grpcio":
+        pytest.skip("a stop of this front sends its clients away; tests/balancing has that")
     server = own_server()
     with Wire(server.grpc) as wire, tokend.Client(server.grpc) as client:
         client.encode("a")

@@ -118,16 +118,6 @@ class StreamEncodeSession:
             self._call.observe(usage)
         return response
 
-    def finish(self) -> None:
-        """Have nothing more to say: every batch is answered."""
-
-    def drain(self) -> bool:
-        """Begin no new batch; between messages none is open."""
-        return True
-
-    def close(self) -> None:
-        """Hold nothing."""
-
 
 def _fill(target: types_pb2.Encoding, encoded: Encoded, options: EncodeOptions, *, packed: bool) -> None:
     if packed:

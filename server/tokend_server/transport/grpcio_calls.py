@@ -51,7 +51,7 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
         """Stand for the call where gRPC submits it; nobody runs this."""
         raise AssertionError("calls are answered by their messages")
 
-    def await_message(self, event: Any, state: Any, threads: CallThreads) -> None:  # noqa: ANN401 (untyped in grpcio)
+    def begin(self, event: Any, state: Any, threads: CallThreads) -> None:  # noqa: ANN401 (untyped in grpcio)
         """Ask gRPC for the message; on the serving thread, under the state's lock."""
         self._event, self._state = event, state
 
@@ -116,7 +116,7 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
 
 
 class GrpcioCalls(ThreadPoolExecutor):
-    """Takes unary calls as gRPC submits them; gRPC accepts for that only a ThreadPoolExecutor."""
+    """Takes unary calls, and streams that need no thread, as gRPC submits them; gRPC accepts for that only a ThreadPoolExecutor."""
 
     def __init__(self, threads: CallThreads) -> None:
         """Begin without calls.
@@ -141,5 +141,5 @@ class GrpcioCalls(ThreadPoolExecutor):
         """
         del fn
         _, event, state, handler, *_ = args
-        handler.__self__.await_message(event, state, self._unary_threads)
+        handler.__self__.begin(event, state, self._unary_threads)
         return self._done

@@ -14,9 +14,10 @@ from tokend_server.transport.batch_stream import BatchStreamRun
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.decode_methods import DecodeMethods
 from tokend_server.transport.encode_methods import EncodeMethods
+from tokend_server.transport.event_stream import EventStream
 from tokend_server.transport.grpcio_calls import GrpcioCall
 from tokend_server.transport.info_methods import InfoMethods
-from tokend_server.transport.streaming import LiveStreams, StreamRun, StreamSession, StreamThreads
+from tokend_server.transport.streaming import LiveStreams, StreamThreads
 from tokend_server.transport.unary import DownloadRun, UnaryMethod, loading
 
 __all__ = ["SERVICE", "Answers", "Router", "UnknownMethods"]
@@ -32,7 +33,7 @@ class Answers:
 
     unary: Mapping[str, Callable[[Any], tuple[Message, Usage]]]
     downloads: Mapping[str, Callable[[Any], Iterator[Message]]]
-    streams: Mapping[str, Callable[[Call], StreamSession[Any]]]
+    streams: Mapping[str, Callable[[Call], Any]]
 
     @classmethod
     def of(cls, encode: EncodeMethods, decode: DecodeMethods, info: InfoMethods) -> "Answers":
@@ -112,10 +113,16 @@ class Router(grpc.GenericRpcHandler):
 
             return download
 
-        make_run = BatchStreamRun if name == "StreamEncode" else StreamRun[Any]
+        if name == "StreamDecode":
 
-        def stream(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-            run = make_run(
+            def decode_stream(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
+                open_session = self._answers.streams.get(name, loading)
+                return EventStream(arrived(details), open_session, admission=scope.admission, live=self.live)
+
+            return decode_stream
+
+        def encode_stream(details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
+            run = BatchStreamRun(
                 arrived(details),
                 request_type,
                 self._answers.streams.get(name, loading),
@@ -125,7 +132,7 @@ class Router(grpc.GenericRpcHandler):
             )
             return grpc.stream_stream_rpc_method_handler(run)
 
-        return stream
+        return encode_stream
 
 
 class UnknownMethods(grpc.GenericRpcHandler):

@@ -31,6 +31,11 @@ class StreamDecodeSession:
         self._n_counted_live = 0
         self._fingerprint_to_say = fingerprint
 
+    @property
+    def n_open(self) -> int:
+        """Sequences that are open now."""
+        return self._stream.n_open
+
     def n_texts(self, request: pb.StreamDecodeRequest) -> int:
         """Count a message's inputs."""
         return len(request.sequences)

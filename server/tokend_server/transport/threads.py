@@ -14,7 +14,10 @@ from typing import Any
 from tokend_server.cores import let_others_first, usable_cores
 from tokend_server.service.work import LARGE_BYTES
 
-__all__ = ["CallThreads", "UnaryThreads"]
+__all__ = ["SMALL_BYTES", "CallThreads", "UnaryThreads"]
+
+SMALL_BYTES = 2048
+"""A message up to this is answered where it comes in; what is larger goes to a thread, so that nobody waits for it."""
 
 # A few tens of milliseconds of work for the fast engine, half a second for the reference.
 _HUGE_BYTES = 1024 * 1024
@@ -130,6 +133,10 @@ class CallThreads:
         else:
             pool = self._large if n_bytes <= _HUGE_BYTES else self._huge
         pool.submit(fn, *args)
+
+    def submit_short(self, fn: Callable[..., object], /, *args: object) -> None:
+        """Have a function run that a user waits for and that is not long, whatever the size of its message."""
+        self._medium.submit(fn, *args)
 
     def shutdown(self) -> None:
         """Have the threads end once the work that waits is done; to be called when nothing submits any more."""

@@ -13,7 +13,7 @@ from tokend_server.errors import RequestError, TokenizerLoading
 from tokend_server.metrics import MethodMetrics
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
-from tokend_server.transport.threads import CallThreads
+from tokend_server.transport.threads import SMALL_BYTES, CallThreads
 
 if TYPE_CHECKING:
     from tokend_server.service.usage import Usage
@@ -24,8 +24,6 @@ __all__ = ["DownloadRun", "TakenCall", "UnaryMethod", "loading"]
 _log = logs.get("unary")
 
 _INTERNAL = grpc.StatusCode.INTERNAL.value[0]
-# What is larger goes to the unary threads, so that nobody waits for it.
-_SMALL_BYTES = 2048
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -120,7 +118,7 @@ class TakenCall(ABC):
             threads: Where work goes that others should not wait for.
         """
         n_bytes = len(data)
-        if n_bytes <= _SMALL_BYTES:
+        if n_bytes <= SMALL_BYTES:
             self._run(data, threads)
             return
         try:

@@ -218,7 +218,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def slow_file(tokenizer_file):
     """A vocabulary that takes the library a while to load."""
-    return tokenizer_file(word_level(["[UNK]", *(f"word{n}" for n in range(150_000))]))
+    return tokenizer_file(word_level(["[UNK]", *(f"word{n}" for n in range(400_000))]))
 
 
 def test_before_the_tokenizer_is_loaded_calls_are_told_to_come_back(slow_file, front: str):

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 import tokend
+from tests.integration.conftest import NATIVE
 from tests.integration.wire import (
     Stream,
     Wire,
@@ -102,9 +103,9 @@ def test_thousands_of_calls_at_once_are_answered(wire: Wire):
         assert list(call.result().encoding.ids) == [262, *str(n).encode()]
 
 
-def test_refusals_are_retried_by_the_client_although_a_front_may_not_say_when(own_server, front: str):
-    if front == "grpcio":
-        pytest.skip("a stop of this front sends its clients away; tests/balancing has that")
+# grpcio's clients are not refused by a server that stops: they are sent away.
+@pytest.mark.parametrize("front", [NATIVE], indirect=True)
+def test_refusals_are_retried_by_the_client_although_a_front_may_not_say_when(own_server):
     server = own_server()
     with Wire(server.grpc) as wire, tokend.Client(server.grpc) as client:
         client.encode("a")

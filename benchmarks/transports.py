@@ -1,4 +1,4 @@
-"""What a gRPC server in Python costs a call and a stream's message: threads against asyncio, side by side.
+"""What a gRPC server in Python costs a call and a stream's message: threads, asyncio and gRPC's serving thread, side by side.
 
 An echo server runs on one core and its client on another, so that the server's CPU time is its own. What counts is
 calls (or messages) for each CPU second of the server: it does not change with how fast the client is.
@@ -31,9 +31,9 @@ UNARY_BYTES = 800
 """A short text and its ids."""
 STREAM_BYTES = 20
 """One token's text for one sequence."""
-LOADS = (("unary", 16), ("unary", 256), ("stream", 500), ("stream", 2000))
+LOADS = (("unary", 16), ("unary", 256), ("stream", 50), ("stream", 500), ("stream", 2000), ("stream", 5000))
 """Calls in flight at a time, and live streams with one message each way in turn."""
-TRANSPORTS = ("threads-4", "threads-64", "threads-256", "asyncio", "uvloop")
+TRANSPORTS = ("threads-4", "threads-64", "asyncio", "uvloop", "serving-thread")
 
 _SERVICE = "tokend.bench.Echo"
 _OPTIONS = (("grpc.so_reuseport", 0), ("grpc.server.max_pending_requests", 10_000))
@@ -96,6 +96,23 @@ def serve_threads(n_threads: int) -> None:
     report_usage(port)
 
 
+def serve_on_serving_thread() -> None:
+    """Serve without any other thread than gRPC's own, until stdin ends."""
+    # Found beside this file, which is run as a script.
+    from serving_thread import ServingThread  # noqa: PLC0415 (not every transport needs it)
+
+    def unary(_data: bytes, _context: grpc.ServicerContext) -> bytes:
+        raise AssertionError("answered before")
+
+    def stream(_messages: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+        raise AssertionError("answered before")
+
+    server = grpc.server(ServingThread(), options=_OPTIONS)
+    port = register(server, unary, stream)
+    server.start()
+    report_usage(port)
+
+
 async def serve_asyncio() -> None:
     """Serve from an event loop, until stdin ends."""
 
@@ -130,6 +147,8 @@ def serve(transport: str) -> None:
     os.sched_setaffinity(0, {cores()[0]})
     if transport.startswith("threads-"):
         serve_threads(int(transport.removeprefix("threads-")))
+    elif transport == "serving-thread":
+        serve_on_serving_thread()
     elif transport == "uvloop":
         import uvloop  # noqa: PLC0415 (optional)
 

@@ -142,7 +142,9 @@ def main() -> int:
     parser.add_argument("--result", type=Path, default=FOLDER / "last.json", help="where the JSON goes")
     options, flags = parser.parse_known_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    server = RunningServer("--state-dir", str(FOLDER / "state"), "--log-level", "warning", *flags)
+    flags = ["--state-dir", str(FOLDER / "state"), "--log-level", "warning", *flags]
+    # With a heap for each of many threads it takes hours until every one of them has met a long text and is full size.
+    server = RunningServer(*flags, env={**os.environ, "MALLOC_ARENA_MAX": "2"})
     callers = Callers(
         server.grpc, default_tokenizer_path(), turns_a_second=options.turns_a_second, seed=options.seed
     )

@@ -8,6 +8,8 @@ TOOLS := $(VENV)/.tools-installed
 SERVE_FLAGS ?=
 FUZZ_MINUTES ?= 10
 BENCH_FLAGS ?=
+# A process for each core; each file has its servers in one of them.
+PYTEST_FLAGS ?= --numprocesses auto --dist loadfile
 SOAK_MINUTES ?= 60
 SOAK_FLAGS ?=
 
@@ -40,7 +42,7 @@ serve: $(SERVER) ## run the server on the embedded tokenizer (SERVE_FLAGS for mo
 	@exec $(BIN)/tokend serve $(SERVE_FLAGS)
 
 test: $(DEV) ## run all tests; those that need packages from the registries skip where these are not cached
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 check: $(DEV) ## run all that needs no running: format, lint, types, imports, proto, generated code, docs
 	$(BIN)/ruff format --check

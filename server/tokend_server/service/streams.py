@@ -139,6 +139,11 @@ class DecodeStream:
         """Sequences that are open now."""
         return self._n_open
 
+    @property
+    def holds_text(self) -> bool:
+        """Whether a sequence's whole text is made at its end, so that a few bytes may take seconds."""
+        return self._service.tokenizer.decoder.mode == "held"
+
     def drain(self) -> None:
         """Refuse new sequences from now on; open ones go on."""
         self._draining = True

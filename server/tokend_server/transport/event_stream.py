@@ -156,11 +156,8 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
                 return
             self._phase = _Phase.WORKS
         if data is None:
-            if self._session.n_open <= _FEW_SEQUENCES:
-                self._flush(None)
-            else:
-                self._threads.submit_short(self._flush, None)
-        elif len(data) <= SMALL_BYTES:
+            self._flush_without_others_waiting(None)
+        elif len(data) <= SMALL_BYTES and not self._session.holds_text:
             self._answer(data)
         else:
             self._threads.submit_short(self._answer, data)
@@ -210,7 +207,14 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
         elif drained:
             self._refuse(ShuttingDown())
         else:
-            self._flush(ShuttingDown())
+            self._flush_without_others_waiting(ShuttingDown())
+
+    def _flush_without_others_waiting(self, error: RequestError | None) -> None:
+        """Flush here, on the serving thread, if it is soon done."""
+        if self._session.n_open <= _FEW_SEQUENCES and not self._session.holds_text:
+            self._flush(error)
+        else:
+            self._threads.submit_short(self._flush, error)
 
     def _flush(self, error: RequestError | None) -> None:
         """End all that is open, and then the stream: well, as its client asked for, or with an error."""

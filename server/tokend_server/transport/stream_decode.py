@@ -36,6 +36,11 @@ class StreamDecodeSession:
         """Sequences that are open now."""
         return self._stream.n_open
 
+    @property
+    def holds_text(self) -> bool:
+        """Whether even a small message may take long; see `DecodeStream.holds_text`."""
+        return self._stream.holds_text
+
     def n_texts(self, request: pb.StreamDecodeRequest) -> int:
         """Count a message's inputs."""
         return len(request.sequences)

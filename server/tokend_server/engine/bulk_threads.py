@@ -77,6 +77,7 @@ class _Pool:
     def __init__(self, name: str, n_threads: int) -> None:
         self._name = name
         self._n_left_to_start = n_threads
+        self._n_started = 0
         self._starting = threading.Lock()
         self._jobs: SimpleQueue[_Job[object]] = SimpleQueue()
 
@@ -91,9 +92,17 @@ class _Pool:
         with self._starting:
             if not self._n_left_to_start:
                 return
+            # A daemon: a call that never ends must not keep the process.
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # A limit of the system on threads. Without any, nobody would ever make the call.
+                if not self._n_started:
+                    raise
+                return
             self._n_left_to_start -= 1
-        # A daemon: a call that never ends must not keep the process.
-        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._n_started += 1
 
     def _work(self) -> None:
         let_others_first()

@@ -9,7 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import grpc
@@ -22,7 +21,7 @@ from tokend_server.service.admission import Admission
 from tokend_server.service.work import CallGone
 from tokend_server.transport.calls import Call
 from tokend_server.transport.status import CODES
-from tokend_server.transport.streaming import LiveStreams
+from tokend_server.transport.streaming import LiveStreams, StreamThreads
 
 __all__ = ["BatchStreamRun"]
 
@@ -57,7 +56,7 @@ class BatchStreamRun:
         *,
         admission: Admission,
         live: LiveStreams,
-        pool: ThreadPoolExecutor,
+        pool: StreamThreads,
     ) -> None:
         self._call = call
         self._request_type = request_type
@@ -87,6 +86,7 @@ class BatchStreamRun:
         self._context, self._send = context, send
         try:
             self._call.begin()
+            self.experimental_thread_pool.check()
             with self._admission.stream():
                 self._session = self._open_session(self._call)
                 self._live.add(self)
@@ -146,9 +146,10 @@ class BatchStreamRun:
                     return None
                 turn, self._n_read = self._n_read, self._n_read + 1
                 # Not for the first: many streams have no more than one.
-                if self._n_helpers < min(turn, _MOST_AT_ONCE - 1):
+                if self._n_helpers < min(turn, _MOST_AT_ONCE - 1) and self.experimental_thread_pool.start(
+                    self._help
+                ):
                     self._n_helpers += 1
-                    self.experimental_thread_pool.submit(self._help)
             return turn, data
 
     def _reply(self, data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from tokend_server.transport.calls import CallScope
 from tokend_server.transport.permissions import PERMISSIONS, REFLECTION, authorization_in
 from tokend_server.transport.status import CODES, error_trailer
 from tokend_server.transport.streaming import StreamThreads
+from tokend_server.transport.threads import UnaryThreads
 
 __all__ = ["Companions"]
 
@@ -42,7 +43,8 @@ class Companions:
         self._health = health.HealthServicer()
         self._health_names = ("", service_name)
         self.set_serving(serving=False)
-        threads = ThreadPoolExecutor(_HEALTH_THREADS, thread_name_prefix="tokend-health")
+        threads = UnaryThreads(_HEALTH_THREADS, name="tokend-health")
+        threads.start()
         self._watch = _Behavior(self._health.Watch, threads, non_blocking=True)
         # The generated code reads the methods off the servicer, so each is replaced on this one.
         vars(self._health).update(Check=_Behavior(self._health.Check, threads), Watch=self._watch)
@@ -68,28 +70,30 @@ def _add_reflection(server: grpc.Server, service_name: str, scope: CallScope) ->
     inquirer = ReflectionServicer(
         (service_name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_NAME)
     )
-    inquiry = _Behavior(_Guarded(inquirer.ServerReflectionInfo, scope), StreamThreads())
+    threads = StreamThreads()
+    inquiry = _Behavior(_Guarded(inquirer.ServerReflectionInfo, scope, threads), threads)
     vars(inquirer).update(ServerReflectionInfo=inquiry)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(inquirer, server)  # type: ignore[no-untyped-call]  # its stubs leave it out
     return inquiry
 
 
 class _Guarded:
-    """Reflection's method, behind the permission that it takes."""
+    """Reflection's method, behind the permission and the thread that it takes."""
 
-    def __init__(self, answer: Callable[..., Any], scope: CallScope) -> None:
-        self._answer, self._scope = answer, scope
+    def __init__(self, answer: Callable[..., Any], scope: CallScope, threads: StreamThreads) -> None:
+        self._answer, self._scope, self._threads = answer, scope, threads
 
     def __call__(self, requests: object, context: grpc.ServicerContext) -> Any:  # noqa: ANN401 (whatever the servicer gives)
         access, name = self._scope.access, REFLECTION.name
-        if access is not None:
-            try:
+        try:
+            if access is not None:
                 authorization = authorization_in(context.invocation_metadata())
                 access.entry(authorization, name, PERMISSIONS[name]).check()
-            except RequestError as refused:
-                _log.info("refused", method=name, reason=refused.reason)
-                context.set_trailing_metadata(error_trailer(refused))
-                context.abort(CODES[refused.reason], refused.message)
+            self._threads.check()
+        except RequestError as refused:
+            _log.info("refused", method=name, reason=refused.reason)
+            context.set_trailing_metadata(error_trailer(refused))
+            context.abort(CODES[refused.reason], refused.message)
         return self._answer(requests, context)
 
 

@@ -1,27 +1,39 @@
 """Streams that are open, and the threads of those that need one."""
 
+import random
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
+from tokend_server.errors import ServerOverloaded
+from tokend_server.transport.threads import UnaryThreads
+
 __all__ = ["LiveStream", "LiveStreams", "StreamThreads"]
 
 _LAST_ANSWER_S = 1.0
+_RETRY_AFTER_MS = (200, 600)
 
 
 class StreamThreads(ThreadPoolExecutor):
     """Runs each stream on a thread of its own that ends with it: idle streams starve nobody.
 
     gRPC accepts for a method only a ThreadPoolExecutor, and a pool of such a size would keep its threads for ever.
+
+    Where the system lets no thread be started, gRPC's serving thread must not learn of it, which it would not survive:
+    one spare thread runs such a stream, and there `check` refuses it.
     """
 
     def __init__(self) -> None:
+        """Begin with the spare thread; raises RuntimeError where not even this one can be started."""
         super().__init__(max_workers=1)
+        self._spare = UnaryThreads(1, name="tokend-spare")
+        self._spare.start()
+        self._here = threading.local()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":  # noqa: ANN401 (as its base)
-        """Run a function on a new thread."""
+        """Run a function on a new thread, or else on the spare one, where `check` raises."""
         future: Future[Any] = Future()
 
         def run() -> None:
@@ -30,9 +42,35 @@ class StreamThreads(ThreadPoolExecutor):
             except BaseException as error:  # noqa: BLE001 (the future carries it)
                 future.set_exception(error)
 
-        # Daemon threads: a reader that never reads must not keep the process from ending.
-        threading.Thread(target=run, name="tokend-stream", daemon=True).start()
+        if not self.start(run):
+            self._spare.submit(self._run_without_thread, run)
         return future
+
+    def start(self, run: Callable[[], None]) -> bool:
+        """Run a function that raises nothing on a new thread; False if none can be started."""
+        # Daemon threads: a reader that never reads must not keep the process from ending.
+        try:
+            threading.Thread(target=run, name="tokend-stream", daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
+
+    def _run_without_thread(self, run: Callable[[], None]) -> None:
+        self._here.is_spare = True
+        run()
+
+    def check(self) -> None:
+        """Let a stream begin on the thread that calls this.
+
+        Raises:
+            ServerOverloaded: It is the spare one, which must be free for the next.
+        """
+        if getattr(self._here, "is_spare", False):
+            raise ServerOverloaded(
+                "this server cannot start a thread for one more stream, since the system has a limit on threads; try "
+                "again in a moment",
+                retry_after_ms=random.randint(*_RETRY_AFTER_MS),  # noqa: S311 (spreads callers, keeps no secret)
+            )
 
 
 class LiveStream(Protocol):
@@ -105,7 +143,11 @@ class LiveStreams:
             runs = list(self._runs)
         # On threads of their own: one stream's slow reader must not hold up the others.
         for run in runs:
-            threading.Thread(target=action, args=(run,), name="tokend-drain", daemon=True).start()
+            try:
+                threading.Thread(target=action, args=(run,), name="tokend-drain", daemon=True).start()
+            except RuntimeError:
+                # No thread is left: this at least waits for nothing.
+                run.cancel()
 
     def _wait_until(self, deadline_s: float) -> None:
         with self._changed:

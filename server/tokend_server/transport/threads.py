@@ -53,6 +53,11 @@ class UnaryThreads(ThreadPoolExecutor):
         self._done: Future[Any] = Future()
         self._done.set_result(None)
 
+    def start(self) -> None:
+        """Have a thread before there is work, so that somebody does it where the system lets no more be started."""
+        self._start_one()
+        self._idle.append(None)
+
     def submit(self, fn: Callable[..., object], /, *args: Any, **_kwargs: Any) -> "Future[Any]":  # noqa: ANN401 (as its base)
         """Have a function run; what it returns is dropped, what it raises ends in the log.
 
@@ -72,8 +77,14 @@ class UnaryThreads(ThreadPoolExecutor):
                 return
             # A daemon: a call that never ends must not keep a drained server from ending.
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # A limit of the system on threads. The work waits for those that there are.
+                if not self._started:
+                    raise
+                return
             self._started.append(thread)
-        thread.start()
 
     def _work(self) -> None:
         if self._in_background:
@@ -109,7 +120,7 @@ class CallThreads:
     """The pools of one server."""
 
     def __init__(self, n_threads: int) -> None:
-        """Begin without threads.
+        """Begin with one thread of each kind; raises RuntimeError where not even these can be started.
 
         Args:
             n_threads: The most for calls that are neither small nor large.
@@ -119,6 +130,8 @@ class CallThreads:
         self._medium = UnaryThreads(n_threads)
         self._large = UnaryThreads(n_cores, name="tokend-large", in_background=True)
         self._huge = UnaryThreads(n_cores, name="tokend-huge", in_background=True)
+        for pool in (self._medium, self._large, self._huge):
+            pool.start()
 
     def submit(self, n_bytes: int, fn: Callable[..., object], /, *args: object) -> None:
         """Have a function run on a thread for work of that size.

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import grpc
@@ -13,6 +12,7 @@ from tokend_server.errors import RequestError, TokenizerLoading
 from tokend_server.metrics import MethodMetrics
 from tokend_server.transport.calls import Call, CallScope
 from tokend_server.transport.status import CODES, Metadata, code_number, error_trailer
+from tokend_server.transport.streaming import StreamThreads
 from tokend_server.transport.threads import SMALL_BYTES, CallThreads
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class DownloadRun(Generic[_Request]):
         call: Call,
         request_type: type[_Request],
         answers: Callable[[_Request], Iterator[Message]],
-        pool: ThreadPoolExecutor,
+        pool: StreamThreads,
     ) -> None:
         self._call = call
         self._request_type = request_type
@@ -208,6 +208,7 @@ class DownloadRun(Generic[_Request]):
         call = self._call
         try:
             call.begin()
+            self.experimental_thread_pool.check()
             for answer in self._answers(call.receive(self._request_type, data)):
                 yield call.reply(answer)
         except GeneratorExit:

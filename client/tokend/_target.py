@@ -10,6 +10,7 @@ __all__ = ["Target"]
 
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):(?!\d+$)(?://[^/]*/|//)?", re.IGNORECASE)
 _UNIX = ("unix:", "unix-abstract:")
+_WEB = ("http://", "https://")
 _SEVERAL = "several addresses are IP addresses with a port each, like '10.0.0.7:50051'"
 
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -36,7 +37,7 @@ class Target:
 
         Raises:
             TypeError: It is neither.
-            ValueError: It is empty, or what stands among several is no address.
+            ValueError: It is empty or begins with http://, or what stands among several is no address.
 
         >>> Target.read(["127.0.0.1:50051", "127.0.0.1:50052"]).uri
         'ipv4:127.0.0.1:50051,127.0.0.1:50052'
@@ -49,6 +50,10 @@ class Target:
             target = ",".join(target)
         if not target:
             raise ValueError("target is empty; give 'host:port'")
+        if target.lower().startswith(_WEB):
+            raise ValueError(
+                "target is an address of the web; give 'host:port' alone, and tls where it is encrypted"
+            )
         return cls._several(target) if "," in target else cls._one(target)
 
     @classmethod

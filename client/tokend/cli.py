@@ -14,6 +14,7 @@ from tokend._cli import count, decode, describe, encode, stream_decode
 from tokend._cli.arguments import Arguments, build_parser, parse
 from tokend._cli.connection import connect
 from tokend._cli.failures import CALL_FAILED, CliFailure, bad_input, of_call
+from tokend._cli.native_stderr import hush_native
 from tokend._cli.output import Output
 
 __all__ = ["main"]
@@ -83,6 +84,7 @@ def _run(arguments: list[str]) -> int:
         # --help or --version, which argparse has written.
         output.flush()
         return _DONE
+    hush_native()
     try:
         with connect(parsed) as client:
             _COMMANDS[parsed.command](parsed, client, output)

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--permission",
         action="append",
-        choices=list(Permission),
+        choices=[each.value for each in Permission],
         help="what it is for; may be given several times (default: tokenize)",
     )
     parser.add_argument("--json", action="store_true", help="print both as JSON on standard output")
@@ -57,8 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"tokend: {error}\n")
         return _USAGE
+    permissions = [Permission(each) for each in dict.fromkeys(given.permission or [Permission.TOKENIZE])]
     token = new_token()
-    line = token_line(given.name, list(dict.fromkeys(given.permission or [Permission.TOKENIZE])), token)
+    line = token_line(given.name, permissions, token)
     if given.json:
         sys.stdout.write(json.dumps({"line": line, "token": token}) + "\n")
     else:

@@ -20,6 +20,7 @@ OWN_VARIABLES = (
     "TOKEND_CLIENT_TLS",
     "NO_COLOR",
     "COLUMNS",
+    "GRPC_VERBOSITY",  # tokend_server sets it, in the tests' own process too
 )
 
 

@@ -62,6 +62,7 @@ def closed_port() -> Iterator[str]:
         (["encode", "--expected-fingerprint", "abc", "x"], "`tokend info` prints it"),
         (["encode", "--auth-token", "a b", "x"], "token may hold printable ASCII"),
         (["encode", "--tls-ca", "/no/such/file", "x"], "cannot read /no/such/file"),
+        (["encode", "--target", "http://127.0.0.1:50051", "x"], "--target: target is an address of the web"),
         (["encode", "--tls-cert", "/dev/null", "x"], "--tls-cert and --tls-key go together"),
         (["decode", "12", "x1"], "IDS: 'x1' is not an id; ids are whole numbers from 0 to 4294967295"),
         (["decode", "1_0"], "'1_0' is not an id"),
@@ -140,9 +141,12 @@ def test_a_name_that_does_not_resolve_is_told():
 
 def test_tls_with_a_server_without_it_names_the_flags(cli: Cli):
     done = cli("encode", "x", "--tls", code=1)
-    # gRPC's own log may stand before it.
-    assert "cannot reach" in done.err.splitlines()[-1]
-    assert "--tls flags" in done.err.splitlines()[-1]
+    assert done.complaint == f"cannot reach {cli.target}: it speaks no TLS; leave the --tls flags away"
+
+
+def test_the_ops_port_as_target_is_told(byte_server: RunningServer):
+    done = Cli(byte_server.ops)("encode", "x", code=1)
+    assert "it speaks HTTP/1, as the ops port does" in done.complaint
 
 
 def test_tls_flags_make_an_encrypted_call(scripted: ScriptedServer, tmp_path: Path):
@@ -177,7 +181,12 @@ def test_tls_flags_make_an_encrypted_call(scripted: ScriptedServer, tmp_path: Pa
         cli = Cli(f"127.0.0.1:{port}")
         flags = ("--tls-ca", str(certificate), "--tls-server-name", "tokenizer")
         assert cli("encode", "hi", *flags).out == b"104 105\n"
-        assert "cannot reach" in cli("encode", "hi", "--tls", code=1).err
+        assert "--tls-ca names the file of its authority" in cli("encode", "hi", "--tls", code=1).complaint
+        other_name = cli("encode", "hi", *flags[:2], "--tls-server-name", "another", code=1)
+        assert "its certificate has another name; --tls-server-name" in other_name.complaint
+        assert "if it speaks TLS, --tls-ca encrypts" in cli("encode", "hi", code=1).complaint
+        no_pem = cli("encode", "hi", "--tls-ca", str(key), code=1)
+        assert "the files of the --tls flags cannot be used" in no_pem.complaint
     finally:
         server.stop(0).wait()
 

@@ -127,3 +127,5 @@ def test_the_command_refuses_what_the_file_would(arguments):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tokend: ")
     assert len(done.stderr.splitlines()) == 1
+    if "--permission" in arguments:
+        assert "choose from 'tokenize', 'download', 'admin'" in done.stderr

@@ -22,6 +22,32 @@ _FLAGS = {
     "expected_fingerprint": "--expected-fingerprint",
 }
 
+_CAUSES = (
+    ("WRONG_VERSION_NUMBER", "it speaks no TLS; leave the --tls flags away"),
+    ("http1.x server", "it speaks HTTP/1, as the ops port does; --target takes the gRPC port"),
+    (
+        "Hostname Verification Check failed",
+        "its certificate has another name; --tls-server-name gives the one to expect",
+    ),
+    ("certificate has expired", "its certificate has expired"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is of no authority that is trusted here; --tls-ca names the file of its authority",
+    ),
+    (
+        "Failed to create security handshaker",
+        "the files of the --tls flags cannot be used: each has to be PEM, and --tls-key the key of --tls-cert",
+    ),
+    (
+        "Socket closed",
+        (
+            "it closed the connection; if it speaks TLS, --tls-ca encrypts; if it asks for a certificate, --tls-cert and "
+            "--tls-key show one"
+        ),
+    ),
+)
+# What gRPC says of a connection that does not come about, the surer sign first, and what that means.
+
 
 class CliFailure(Exception):
     """A command cannot be done; its words are for the user.
@@ -102,6 +128,9 @@ def _unavailable(error: errors.UnavailableError, target: str) -> str:
         return f"the server at {target} takes no calls now ({error.reason}){wait}"
     if "Connection refused" in error.message or "No such file" in error.message:
         return f"no tokend server at {target}; start one with `tokend serve`, or name another with --target"
+    for sign, meaning in _CAUSES:
+        if sign in error.message:
+            return f"cannot reach {target}: {meaning}"
     # What gRPC says is long, and tells the last cause at its end.
     cause = error.message.partition("last error: ")[2] or error.message
     return f"cannot reach {target}: {cause}; check --target and the --tls flags"

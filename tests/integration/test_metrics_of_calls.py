@@ -118,10 +118,30 @@ def test_a_sequence_is_a_request_when_it_ends_and_its_totals_move_before(wire: W
     stream.ask(one_sequence([104, 9999], sequence_id=2))
     stream.rest()
     # 7, then 7 up to the stop string, then 4 at half-close; the failed one counts as refused.
+    until(lambda: moved.by("tokend_texts_total", method="StreamDecode") == 3)
     assert tokens_in_histogram(moved, "StreamDecode") == (3, 18)
     assert moved.by("tokend_refusals_total", method="StreamDecode", reason="UNKNOWN_TOKEN_ID") == 1
     assert moved.by("tokend_live_sequences") == 0
     assert moved.by("tokend_message_seconds_count", method="StreamDecode") == 5
+
+
+def test_what_was_open_on_a_stream_that_is_cancelled_has_not_ended_well(wire: Wire, moved: Moved):
+    bidi = {
+        "grpc_type": "bidi_stream",
+        "grpc_service": "tokend.v1.TokenizerService",
+        "grpc_method": "StreamDecode",
+    }
+    # A stream that is cancelled looks at first as if its client had said all; not each time.
+    for _ in range(50):
+        stream = wire.stream("StreamDecode")
+        stream.ask(one_sequence(b"hello"))
+        stream.cancel()
+    until(lambda: moved.by("grpc_server_handled_total", grpc_code="Canceled", **bidi) == 50)
+    assert tokens_in_histogram(moved, "StreamDecode") == (0, 0)
+    assert moved.by("tokend_texts_total", method="StreamDecode") == 0
+    assert moved.by("tokend_tokens_total", method="StreamDecode") == 50 * 5
+    assert moved.by("grpc_server_msg_sent_total", **bidi) == 50
+    assert moved.by("tokend_live_sequences") == 0
 
 
 def test_replacement_characters_are_counted_while_a_stream_runs(wire: Wire, moved: Moved):
@@ -132,7 +152,7 @@ def test_replacement_characters_are_counted_while_a_stream_runs(wire: Wire, move
     assert moved.by("tokend_replacement_characters_total", method="StreamDecode") == 2
     # What is held at half-close is cut off for good.
     stream.rest()
-    assert moved.by("tokend_replacement_characters_total", method="StreamDecode") == 3
+    until(lambda: moved.by("tokend_replacement_characters_total", method="StreamDecode") == 3)
     wire.stub.Decode(pb.DecodeRequest(ids=list(b"caf\xe9")))
     assert moved.by("tokend_replacement_characters_total", method="Decode") == 1
     wire.stub.Decode(pb.DecodeRequest(ids=list("café".encode())))

@@ -207,18 +207,27 @@ class Call:
             return answer(request)
 
     def reply(self, message: Message) -> bytes:
-        """Write and count one answer.
+        """Write and count one answer; raises as `written`."""
+        data = self.written(message)
+        self._tally.sent()
+        return data
+
+    def written(self, message: Message) -> bytes:
+        """Write an answer that may still not be sent.
 
         Raises:
             LimitExceeded: REPLY_TOO_LARGE.
         """
         data = message.SerializeToString()
         self._scope.limits.check_reply(len(data))
-        self._tally.sent()
         return data
 
+    def sent(self) -> None:
+        """Count an answer that was written, now that it was sent."""
+        self._tally.sent()
+
     def check_reply(self, message: Message) -> None:
-        """Refuse a message that is too large to be sent; raises as `reply`."""
+        """Refuse a message that is too large to be sent; raises as `written`."""
         self._scope.limits.check_reply(message.ByteSize())
 
     def answered(self, usage: Usage) -> None:

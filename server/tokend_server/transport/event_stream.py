@@ -220,7 +220,7 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
         """End all that is open, and then the stream: well, as its client asked for, or with an error."""
         try:
             last = self._session.finish()
-            reply = None if last is None else self._call.reply(last)
+            reply = None if last is None else self._call.written(last)
         except BaseException as fault:  # noqa: BLE001 (a native panic ends its stream alone)
             self._refuse(fault)
             return
@@ -240,6 +240,9 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
         def done(event: Any) -> None:  # noqa: ANN401 (as above)
             # A client that has cancelled looks like one that has said all, until here.
             if event.success and self._state.client != _CANCELLED:
+                if reply is not None:
+                    self._call.sent()
+                    self._session.finish_sent()
                 self._call.end(code)
             else:
                 self._call.abandon(self)

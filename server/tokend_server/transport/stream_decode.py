@@ -30,6 +30,7 @@ class StreamDecodeSession:
         self._live_sequences = live_sequences
         self._n_counted_live = 0
         self._fingerprint_to_say = fingerprint
+        self._last: _Reply | None = None
 
     @property
     def n_open(self) -> int:
@@ -81,24 +82,34 @@ class StreamDecodeSession:
             self._call.refusal(output.error, sequence_id=output.sequence_id)
             added.error.CopyFrom(error_message(output.error))
         elif output.ended_now:
-            reply.n_ended += 1
-            self._call.sequence_ended(output.total_tokens)
+            reply.tokens_of_ended.append(output.total_tokens)
 
     def _counted(self, reply: "_Reply") -> pb.StreamDecodeResponse:
         self._fingerprint_to_say = ""
-        self._call.moved(reply.usage())
+        self._count(reply)
         self._count_live(self._stream.n_open)
         return reply.message
 
+    def _count(self, reply: "_Reply") -> None:
+        for n_tokens in reply.tokens_of_ended:
+            self._call.sequence_ended(n_tokens)
+        self._call.moved(reply.usage())
+
     def finish(self) -> pb.StreamDecodeResponse | None:
-        """Flush every open sequence."""
+        """Flush every open sequence; nothing is counted before `finish_sent`."""
         outputs = self._stream.finish()
         if not outputs:
             return None
-        reply = _Reply(self._fingerprint_to_say)
+        self._last = reply = _Reply(self._fingerprint_to_say)
         for output in outputs:
             self._add(reply, output)
-        return self._counted(reply)
+        self._count_live(0)
+        return reply.message
+
+    def finish_sent(self) -> None:
+        """Count what `finish` flushed: its client, who may have looked as if it had said all, had not left."""
+        if self._last is not None:
+            self._count(self._last)
 
     def drain(self) -> bool:
         """Open no new sequence."""
@@ -134,8 +145,8 @@ class _Reply:
 
     def __init__(self, fingerprint: str) -> None:
         self.message = pb.StreamDecodeResponse(fingerprint=fingerprint)
-        self.n_ended = 0
-        """Sequences that ended well."""
+        self.tokens_of_ended: list[int] = []
+        """How many each sequence had that ended well."""
         self._new = self.message.sequences.add
         self._texts: list[str] = []
         self._n_more_tokens = 0
@@ -176,7 +187,7 @@ class _Reply:
         text = "".join(self._texts)
         return Usage(
             n_tokens=len(self._texts) + self._n_more_tokens,
-            n_texts=self.n_ended,
+            n_texts=len(self.tokens_of_ended),
             text_bytes=utf8_length(text),
             characters=len(text),
             unknown_ids=self._n_unknown,

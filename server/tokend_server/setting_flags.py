@@ -11,6 +11,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SERVE", "VERIFY", "Command", "FlagError", "probably_meant", "read_flags"]
 
+_LIKE = 0.75
+# Above what unrelated short names reach, as port and front.
+_CALLED_ELSEWHERE = {
+    **dict.fromkeys(("port", "host", "address", "bind", "grpc_port", "socket"), "listen"),
+    **dict.fromkeys(("metrics_port", "metrics_listen", "ops_port", "ops"), "ops_listen"),
+    **dict.fromkeys(("model", "tokenizer_file", "tokenizer_path", "file"), "tokenizer"),
+    **dict.fromkeys(("tls", "ssl", "cert", "tls_cert", "cert_file"), "tls_cert_file"),
+    **dict.fromkeys(("key", "tls_key", "key_file"), "tls_key_file"),
+    **dict.fromkeys(("tls_ca", "ca", "client_ca", "mtls"), "tls_client_ca_file"),
+    **dict.fromkeys(("token", "tokens", "auth", "auth_token", "auth_tokens"), "auth_tokens_file"),
+}
+# Names that other programs, or our own client, have for what a setting is.
+
 
 class FlagError(Exception):
     """The command line cannot be used; one line says why."""
@@ -79,8 +92,16 @@ def read_flags(argv: Sequence[str], settings: Sequence["Setting"], command: Comm
 
 def probably_meant(name: str, known: Sequence[str]) -> str:
     """Return the end of a sentence about an unknown name: the known one that is most like it, or where all stand."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else "; --help lists all settings"
+    by_stem = {_stem(each): each for each in known}
+    stem = _stem(name)
+    close = [_CALLED_ELSEWHERE.get(stem, ""), *difflib.get_close_matches(stem, by_stem, n=1, cutoff=_LIKE)]
+    meant = next((by_stem[each] for each in close if each in by_stem), None)
+    return f"; did you mean {meant}?" if meant else "; --help lists all settings"
+
+
+def _stem(name: str) -> str:
+    # The setting itself: a beginning that all have would make each like each.
+    return name.lower().removeprefix("--").removeprefix("tokend_").replace("-", "_")
 
 
 class _Parser(argparse.ArgumentParser):

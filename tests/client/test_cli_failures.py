@@ -125,6 +125,11 @@ def test_no_server_names_the_address_and_the_flag(closed_port: str, arguments: t
     )
 
 
+def test_a_target_without_a_port_is_told_which_one_was_taken():
+    # 127.0.0.2: of this machine, and nothing of its own listens there.
+    assert "127.0.0.2 port 443, which gRPC takes" in Cli("127.0.0.2")("encode", "x", code=1).complaint
+
+
 def test_the_flag_wins_over_the_variable(byte_server: RunningServer, closed_port: str):
     assert Cli(closed_port)("encode", "x", "--target", byte_server.grpc).out == b"262 120\n"
     assert (

@@ -118,7 +118,7 @@ def test_an_unknown_variable_is_an_error_that_suggests_the_right_one():
 
 
 def test_a_port_variable_without_a_kubernetes_value_is_unknown():
-    assert "TOKEND_PORT" in error_of(environ={"TOKEND_PORT": "50051"})
+    assert error_of(environ={"TOKEND_PORT": "50051"}).endswith("TOKEND_PORT; did you mean TOKEND_LISTEN?")
 
 
 def test_an_unknown_key_is_an_error_that_names_file_and_key(tmp_path):
@@ -133,6 +133,15 @@ def test_an_unknown_flag_is_an_error_that_suggests_the_right_one_and_flags_are_n
     assert error_of(["--nonsense"]) == "unknown flag --nonsense; --help lists all settings"
     for arguments in (["--max-id", "3"], ["--max-id=3"], ["--front", "native", "--max-id"]):
         assert error_of(arguments) == "unknown flag --max-id; did you mean --max-ids?"
+    for flag, meant in (
+        ("--port", "; did you mean --listen?"),
+        ("--tls-cert", "; did you mean --tls-cert-file?"),
+        ("--auth-token", "; did you mean --auth-tokens-file?"),
+        ("--tokeniser", "; did you mean --tokenizer?"),
+        # Like --front by its letters, and nothing of the kind.
+        ("--fort", "; --help lists all settings"),
+    ):
+        assert error_of([flag, "x"]) == f"unknown flag {flag}{meant}"
     assert "'tokenizer.json'" in error_of(["tokenizer.json"])
     assert "--max-ids" in error_of(["--max-ids"])
 

@@ -127,10 +127,15 @@ def _unavailable(error: errors.UnavailableError, target: str) -> str:
         wait = "" if error.retry_delay_s is None else f"; it asks to wait {error.retry_delay_s:g} s"
         return f"the server at {target} takes no calls now ({error.reason}){wait}"
     if "Connection refused" in error.message or "No such file" in error.message:
-        return f"no tokend server at {target}; start one with `tokend serve`, or name another with --target"
+        port = " port 443, which gRPC takes where --target has none" if _lacks_port(error, target) else ""
+        return f"no tokend server at {target}{port}; start one with `tokend serve`, or name another with --target"
     for sign, meaning in _CAUSES:
         if sign in error.message:
             return f"cannot reach {target}: {meaning}"
     # What gRPC says is long, and tells the last cause at its end.
     cause = error.message.partition("last error: ")[2] or error.message
     return f"cannot reach {target}: {cause}; check --target and the --tls flags"
+
+
+def _lacks_port(error: errors.UnavailableError, target: str) -> bool:
+    return ":443:" in error.message and ":443" not in target

@@ -51,6 +51,7 @@ COMPARISONS = {
     9: Comparison(title="memory of workers", run=footprint.compare_workers),
     10: Comparison(title="start to ready", run=footprint.compare_start),
     11: Comparison(title="memory after much text", run=footprint.compare_memory_growth, limit_s=240),
+    12: Comparison(title="one very long sequence", run=streams.compare_long_sequence),
 }
 _ONCE_S = 900.0
 _ENDED_WITHIN_S = 5.0

@@ -86,6 +86,8 @@ class Sizes:
     """Most calls of one pass, prepared beforehand."""
     pushes: int = 1_500
     """Pushes whose median is taken."""
+    sequence_tokens: int = 1_000_000
+    """Tokens of one long sequence."""
     latency_seconds: float = 3.0
     """Length of one pass whose worst calls are looked for."""
     workers: int = 4
@@ -108,6 +110,7 @@ SMOKE = Sizes(
     batches=1,
     calls=1_000,
     pushes=50,
+    sequence_tokens=10_000,
     latency_seconds=0.3,
     workers=2,
     starts=1,

@@ -21,11 +21,12 @@ from tokenizers.decoders import DecodeStream
 import tokend
 from tokend.v1 import tokenizer_service_pb2 as pb
 
-__all__ = ["compare_lone_push", "compare_shared_stream"]
+__all__ = ["compare_lone_push", "compare_long_sequence", "compare_shared_stream"]
 
 _STREAM_DECODE = "/tokend.v1.TokenizerService/StreamDecode"
 _SEQUENCES = 256
 _TOKENS_EACH = 400
+_IDS_A_MESSAGE = 10
 _SHARED_TARGET = Target(at_least=250_000, aim=1_000_000, unit="/s")
 _PUSH_TARGET = Target(at_least=1.2, aim=1.05)
 
@@ -113,6 +114,44 @@ def _tokens_per_cpu_s(server: Server, messages: list[bytes], seconds: float) -> 
         took_s = server.tree.cpu_s() - before_s
         stream.close()
     return n_messages * _SEQUENCES / took_s
+
+
+def compare_long_sequence(sizes: Sizes) -> Iterator[Row]:
+    """One sequence of very many tokens: what those of the last tenth cost against those of the first."""
+    core, _ = two_cores()
+    file = tokenizer_file(sizes.file)
+    ids = _token_lists(Tokenizer.from_file(str(file)), 1)[0]
+    messages = [
+        pb.StreamDecodeRequest(
+            sequences=[
+                {
+                    "packed_ids": b"".join(
+                        token_id.to_bytes(4, "little") for token_id in ids[at : at + _IDS_A_MESSAGE]
+                    )
+                }
+            ]
+        ).SerializeToString()
+        for at in range(0, _TOKENS_EACH, _IDS_A_MESSAGE)
+    ]
+    waiting = itertools.cycle(messages)
+    n_in_tenth = sizes.sequence_tokens // 10
+    with serve(file, core=core) as server, grpc.insecure_channel(server.target) as channel:
+        stream = _Stream(channel, _STREAM_DECODE)
+        tenths_s = []
+        for _ in range(10):
+            before_s = server.tree.cpu_s()
+            for _ in range(n_in_tenth // _IDS_A_MESSAGE):
+                stream.exchange(next(waiting))
+            tenths_s.append(server.tree.cpu_s() - before_s)
+        stream.close()
+    cost_us = [each / n_in_tenth * 1e6 for each in tenths_s]
+    yield Row(
+        number=12,
+        what=f"a token of the last tenth of {sizes.sequence_tokens:,} of one sequence against one of the first",
+        value=cost_us[-1] / cost_us[0],
+        note=f"{cost_us[-1]:.1f} us of server CPU against {cost_us[0]:.1f} us, {_IDS_A_MESSAGE} a message",
+        figures={"us_a_token": cost_us},
+    )
 
 
 def compare_lone_push(sizes: Sizes) -> Iterator[Row]:

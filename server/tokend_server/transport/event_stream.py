@@ -26,6 +26,7 @@ from tokend_server.errors import RequestError, ShuttingDown
 from tokend_server.metrics import WorkMetrics
 from tokend_server.service.admission import Admission
 from tokend_server.transport.calls import Call
+from tokend_server.transport.serving_thread import end_alone
 from tokend_server.transport.status import code_number, error_trailer
 from tokend_server.transport.stream_decode import StreamDecodeSession
 from tokend_server.transport.streaming import LiveStreams
@@ -98,6 +99,7 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
             self._session = self._open_session(self._call)
             self._holds.callback(self._session.close)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its stream alone)
+            self._holds.close()
             self._refuse(error)
             return
         self._wait()
@@ -140,7 +142,11 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
         """Begin operations of gRPC's; under the lock."""
 
         def finished(event: Any) -> _Next:  # noqa: ANN401 (as above)
-            done(event)
+            try:
+                done(event)
+            except BaseException as fault:  # noqa: BLE001 (a native panic ends its stream alone)
+                end_alone(self._event.call, fault)
+                self._abandon()
             with self._state.condition:
                 result: _Next = _possibly_finish_call(self._state, token)
                 return result

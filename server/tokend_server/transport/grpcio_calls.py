@@ -18,6 +18,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without stubs
 from grpc._server import _possibly_finish_call, _send_status_from_server
 
+from tokend_server.transport.serving_thread import end_alone
 from tokend_server.transport.status import Metadata
 from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unary import TakenCall, UnaryMethod
@@ -56,11 +57,14 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
         self._event, self._state = event, state
 
         def arrived(received: Any) -> tuple[Any, Any]:  # noqa: ANN401 (as above)
-            data = received.batch_operations[0].message()
-            if data is None:
-                self._refuse_without_message()
-            else:
-                self.take(data, threads)
+            try:
+                data = received.batch_operations[0].message()
+                if data is None:
+                    self._refuse_without_message()
+                else:
+                    self.take(data, threads)
+            except BaseException as fault:  # noqa: BLE001 (a native panic ends its call alone)
+                end_alone(event.call, fault)
             with state.condition:
                 return _possibly_finish_call(state, _MESSAGE)
 
@@ -141,5 +145,8 @@ class GrpcioCalls(ThreadPoolExecutor):
         """
         del fn
         _, event, state, handler, *_ = args
-        handler.__self__.begin(event, state, self._unary_threads)
+        try:
+            handler.__self__.begin(event, state, self._unary_threads)
+        except BaseException as fault:  # noqa: BLE001 (a native panic ends its call alone)
+            end_alone(event.call, fault)
         return self._done

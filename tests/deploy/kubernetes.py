@@ -37,6 +37,7 @@ def components_of_the_base() -> list[str]:
 
 def render(folder: Path, *components: str, images: Sequence[dict[str, str]] = ()) -> Objects:
     """Render the base with components as a user's own kustomization beside them would, in a copy of the tree."""
+    tool("kubectl")  # Skips here, before there is a copy.
     tree = folder / "kubernetes"
     if not tree.exists():
         shutil.copytree(KUBERNETES, tree)

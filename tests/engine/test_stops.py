@@ -1,6 +1,8 @@
 """Stop strings: which match wins, what may be sent, and at what cost."""
 
+import random
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import example, given
@@ -128,3 +130,15 @@ def test_a_text_that_begins_the_stop_string_over_and_over_costs_linear_time():
     sent, found = fed([stop], ["a"] * 100_000)
     assert (len(sent), found) == (100_000, None)
     assert time.perf_counter() - start < 5
+
+
+def test_stop_strings_take_little_more_memory_than_their_characters():
+    # Those of one sequence at the default limits; a message may have a thousand of them.
+    characters = random.Random(1)
+    stops = ["".join(characters.choices("abcdefgh", k=1024)) for _ in range(64)]
+    tracemalloc.start()
+    matcher = StopMatcher(stops)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 40 * 64 * 1024
+    assert matcher.feed("-" + stops[63]) == ("-", stops[63])

@@ -4,6 +4,7 @@ Source: Aho and Corasick, "Efficient string matching", 1975.
 """
 
 import re
+from array import array
 from collections import deque
 from collections.abc import Sequence
 
@@ -30,11 +31,11 @@ class StopMatcher:
     ('Use it. ', 'User:')
     """
 
-    __slots__ = ("_first_characters", "_found", "_nodes", "_state")
+    __slots__ = ("_automaton", "_first_characters", "_found", "_state")
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._nodes = _automaton(stops)
-        first_characters = "".join(map(re.escape, self._nodes[0].next))
+        self._automaton = _Automaton(stops)
+        first_characters = "".join(map(re.escape, self._automaton.first_characters()))
         self._first_characters = re.compile(f"[{first_characters}]") if first_characters else None
         self._state = 0
         self._found: str | None = None
@@ -54,82 +55,131 @@ class StopMatcher:
             return "", self._found
         if self._first_characters is None:
             return text, None
-        nodes = self._nodes
-        before = nodes[self._state]
-        state, index = self._state, 0
+        automaton = self._automaton
+        before = self._state
+        held = automaton.depth[before]
+        state, index = before, 0
         while index < len(text):
             if state == 0:  # nothing is begun: on to a character that begins a stop string
                 begin = self._first_characters.search(text, index)
                 if begin is None:
                     break
                 index = begin.start()
-            character = text[index]
+            state = automaton.after(state, text[index])
             index += 1
-            while state and character not in nodes[state].next:
-                state = nodes[state].fallback
-            state = nodes[state].next.get(character, 0)
-            stop = nodes[state].stop
+            stop = automaton.stop_at(state)
             if stop is not None:
                 self._found = stop
                 self._state = 0
-                return before.released(text, before.depth + index - len(stop)), stop
+                return automaton.released(before, text, held + index - len(stop)), stop
         self._state = state
-        return before.released(text, before.depth + len(text) - nodes[state].depth), None
+        return automaton.released(before, text, held + len(text) - automaton.depth[state]), None
 
     def finish(self) -> str:
         """The text that was held, now that nothing can complete a stop string; empty if one was found."""
-        node = self._nodes[self._state]
-        self._state = 0
-        return node.released("", node.depth)
+        state, self._state = self._state, 0
+        return self._automaton.held(state)
 
     @property
     def held_bytes(self) -> int:
         """How much text is held now, in UTF-8 bytes: the longest end of the text that begins a stop string."""
-        node = self._nodes[self._state]
-        return len(node.released("", node.depth).encode())
+        return len(self._automaton.held(self._state).encode())
 
 
-class _Node:
-    """A beginning of a stop string: the first `depth` characters of `string`, just what has to be held here."""
+class _Automaton:
+    """The states are the beginnings of the stop strings; 0 is the empty one.
 
-    __slots__ = ("depth", "fallback", "next", "stop", "string")
+    Whoever opens a sequence may give 64 KiB of stop strings, so that a state takes 24 bytes and no object. Nearly all
+    have one character that leads on.
+    """
 
-    def __init__(self, string: str, depth: int) -> None:
-        self.string = string
-        self.depth = depth
-        self.next: dict[str, int] = {}
-        self.fallback = 0
-        """Number of the node of the longest shorter beginning that the text ends with, too."""
-        self.stop: str | None = None
+    __slots__ = ("_branches", "_character", "_child", "_fallback", "_origin", "_stop", "_stops", "depth")
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self.depth = array("I", [0])
+        """How many characters of `_stops[_origin]` a state is, just what has to be held there."""
+        self._origin = array("I", [0])
+        self._fallback = array("I", [0])
+        """The state of the longest shorter beginning that the text ends with, too."""
+        self._stop = array("I", [0])
+        """The longest stop string that the text ends with here, by its number from 1 on; 0: none."""
+        self._character, self._child = array("I", [0]), array("I", [0])
+        """The first character that leads on, by its code point, and where to; 0: to none."""
+        self._branches: dict[int, dict[str, int]] = {}
+        """Where more than one character leads on."""
+        for number, stop in enumerate(stops):
+            self._add(number, stop)
+        self._complete()
+
+    def first_characters(self) -> list[str]:
+        """Each character that begins a stop string."""
+        return [character for character, _ in self._children(0)]
+
+    def after(self, state: int, character: str) -> int:
+        """The state that a character leads to."""
+        while not (child := self._child_by(state, character)) and state:
+            state = self._fallback[state]
+        return child
+
+    def stop_at(self, state: int) -> str | None:
         """The longest stop string that the text ends with here."""
+        number = self._stop[state]
+        return self._stops[number - 1] if number else None
 
-    def released(self, text: str, n_characters: int) -> str:
-        """The first characters of what was held here and the text behind it, without joining all of both."""
-        return self.string[: min(self.depth, n_characters)] + text[: max(0, n_characters - self.depth)]
+    def held(self, state: int) -> str:
+        """What a state is the beginning of."""
+        return self._stops[self._origin[state]][: self.depth[state]] if state else ""
 
+    def released(self, state: int, text: str, n_characters: int) -> str:
+        """The first characters of what was held and the text behind it, without joining all of both."""
+        depth = self.depth[state]
+        return self.held(state)[: min(depth, n_characters)] + text[: max(0, n_characters - depth)]
 
-def _automaton(stops: Sequence[str]) -> list[_Node]:
-    """The nodes for some stop strings; the root, where nothing is begun, is the first."""
-    nodes = [_Node("", 0)]
-    for stop in stops:
+    def _child_by(self, state: int, character: str) -> int:
+        if state in self._branches:
+            return self._branches[state].get(character, 0)
+        return self._child[state] if self._character[state] == ord(character) else 0
+
+    def _children(self, state: int) -> list[tuple[str, int]]:
+        if state in self._branches:
+            return list(self._branches[state].items())
+        return [(chr(self._character[state]), self._child[state])] if self._child[state] else []
+
+    def _add(self, number: int, stop: str) -> None:
         if not stop:
             raise InvalidOption("stop", "", "a stop string must not be empty")
         state = 0
         for depth, character in enumerate(stop, start=1):
-            if character not in nodes[state].next:
-                nodes[state].next[character] = len(nodes)
-                nodes.append(_Node(stop, depth))
-            state = nodes[state].next[character]
-        nodes[state].stop = stop
-    queue = deque(nodes[0].next.values())
-    while queue:  # by depth, so that each node's fallback is complete before it is needed
-        node = nodes[queue.popleft()]
-        for character, child in node.next.items():
-            state = node.fallback
-            while state and character not in nodes[state].next:
-                state = nodes[state].fallback
-            nodes[child].fallback = nodes[state].next.get(character, 0)
-            if nodes[child].stop is None:
-                nodes[child].stop = nodes[nodes[child].fallback].stop
-            queue.append(child)
-    return nodes
+            child = self._child_by(state, character)
+            if not child:
+                child = len(self.depth)
+                for cells, value in (
+                    (self.depth, depth),
+                    (self._origin, number),
+                    (self._fallback, 0),
+                    (self._stop, 0),
+                    (self._character, 0),
+                    (self._child, 0),
+                ):
+                    cells.append(value)
+                self._lead_on(state, character, child)
+            state = child
+        self._stop[state] = number + 1
+
+    def _lead_on(self, state: int, character: str, child: int) -> None:
+        if state in self._branches:
+            self._branches[state][character] = child
+        elif self._child[state]:
+            self._branches[state] = {chr(self._character[state]): self._child[state], character: child}
+        else:
+            self._character[state], self._child[state] = ord(character), child
+
+    def _complete(self) -> None:
+        queue = deque(child for _, child in self._children(0))
+        while queue:  # by depth, so that each state's fallback is complete before it is needed
+            state = queue.popleft()
+            for character, child in self._children(state):
+                fallback = self._fallback[child] = self.after(self._fallback[state], character)
+                self._stop[child] = self._stop[child] or self._stop[fallback]
+                queue.append(child)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -76,7 +77,13 @@ class Cli:
         """Start a command with pipes on all sides."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            [*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment()
+            [*COMMAND, *arguments],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=self.environment(),
+            # Where the tests run in the background, their children would ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (sets one handler)
         )
 
     def on_terminal(self, *arguments: str, columns: int = 80) -> str:

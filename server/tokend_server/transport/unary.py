@@ -159,14 +159,15 @@ class TakenCall(ABC):
         call = self.call
         try:
             message, usage = call.work(self.method.answer, request)
-            if self.respond(call.reply(message), call.trailer()):
+            reply = call.reply(message)
+            # Before its caller knows the answer, and may send the next call.
+            self._let_go()
+            if self.respond(reply, call.trailer()):
                 call.answered(usage)
             else:
                 call.abandon(self)
         except BaseException as error:  # noqa: BLE001 (as above)
             self._refuse(error)
-        else:
-            self._let_go()
 
     def _refuse(self, error: BaseException) -> None:
         call = self.call

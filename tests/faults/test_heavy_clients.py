@@ -66,8 +66,8 @@ def test_answers_that_nobody_reads_take_bounded_memory(server_with, stack, tell)
             stream.cancel()
         until(lambda: set(in_flight(server)) <= OF_THE_BYSTANDER)
     # For each its messages that came, one answer, and what the connection's windows hold; all that was sent would be
-    # four times as much.
-    assert beside.grown_mib < 80 + 4 * N_READERS
+    # three times as much and more.
+    assert beside.grown_mib < 80 + 6 * N_READERS
     tell(
         f"{N_READERS} streams whose answers nobody reads",
         load=f"each with {N_UNREAD} messages of 10,000 ids",

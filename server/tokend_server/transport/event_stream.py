@@ -19,14 +19,21 @@ from typing import Any
 
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without stubs
-from grpc._server import _possibly_finish_call
 
 from tokend.v1 import tokenizer_service_pb2 as pb
 from tokend_server.errors import RequestError, ShuttingDown
 from tokend_server.metrics import WorkMetrics
 from tokend_server.service.admission import Admission
 from tokend_server.transport.calls import Call
-from tokend_server.transport.serving_thread import end_alone
+from tokend_server.transport.serving_thread import (
+    CANCELLED,
+    MESSAGE,
+    NO_FLAGS,
+    SENT,
+    STATUS,
+    seconds_left,
+    start,
+)
 from tokend_server.transport.status import code_number, error_trailer
 from tokend_server.transport.stream_decode import StreamDecodeSession
 from tokend_server.transport.streaming import LiveStreams
@@ -34,16 +41,10 @@ from tokend_server.transport.threads import SMALL_BYTES, CallThreads
 
 __all__ = ["EventStream"]
 
-# As grpc._server names what it waits for.
-_MESSAGE, _SENT, _STATUS = "receive_message", "send_message", "send_status_from_server"
-_CANCELLED = "cancelled"
 # The flush of so many open sequences is soon done.
 _FEW_SEQUENCES = 64
-_NO_FLAGS = 0
 _NOTHING = nullcontext()
 _OK = grpc.StatusCode.OK.value[0]
-
-_Next = tuple[Any, Any]
 
 
 class _Phase(Enum):
@@ -131,28 +132,16 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
 
     def time_remaining(self) -> float:
         """Return the seconds to the deadline; infinite if there is none."""
-        return max(0.0, float(self._event.call_details.deadline) - time.time())
+        return seconds_left(self._event)
 
     def _wait(self) -> None:
         """Ask for the next message; under the lock."""
         self._phase = _Phase.WAITS
-        self._start((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), _MESSAGE, self._received)
+        self._start((cygrpc.ReceiveMessageOperation(NO_FLAGS),), MESSAGE, self._received)
 
     def _start(self, operations: tuple[Any, ...], token: str, done: Callable[[Any], None]) -> None:
         """Begin operations of gRPC's; under the lock."""
-
-        def finished(event: Any) -> _Next:  # noqa: ANN401 (as above)
-            try:
-                done(event)
-            except BaseException as fault:  # noqa: BLE001 (a native panic ends its stream alone)
-                end_alone(self._event.call, fault)
-                self._abandon()
-            with self._state.condition:
-                result: _Next = _possibly_finish_call(self._state, token)
-                return result
-
-        self._event.call.start_server_batch(operations, finished)
-        self._state.due.add(token)
+        start(self._event.call, self._state, operations, token, done, on_fault=self._abandon)
 
     def _received(self, event: Any) -> None:  # noqa: ANN401 (as above)
         data = event.batch_operations[0].message()
@@ -189,18 +178,18 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
 
     def _send(self, reply: bytes) -> None:
         with self._state.condition:
-            left = self._state.client == _CANCELLED
+            left = self._state.client == CANCELLED
             if not left:
                 self._phase = _Phase.SENDS
                 self.sends_since_s = time.monotonic()
-                self._start(self._message(reply), _SENT, self._sent)
+                self._start(self._message(reply), SENT, self._sent)
         if left:
             self._abandon()
 
     def _sent(self, _event: object) -> None:
         with self._state.condition:
             self.sends_since_s = math.inf
-            left = self._state.client == _CANCELLED
+            left = self._state.client == CANCELLED
             expired = self._expired
             drained = self._draining and self._session.drain()
             if left or expired or drained:
@@ -245,7 +234,7 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
 
         def done(event: Any) -> None:  # noqa: ANN401 (as above)
             # A client that has cancelled looks like one that has said all, until here.
-            if event.success and self._state.client != _CANCELLED:
+            if event.success and self._state.client != CANCELLED:
                 if reply is not None:
                     self._call.sent()
                     self._session.finish_sent()
@@ -254,12 +243,12 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
                 self._call.abandon(self)
 
         with self._state.condition:
-            left = self._state.client == _CANCELLED
+            left = self._state.client == CANCELLED
             if not left:
                 self._phase = _Phase.ENDED
-                status = cygrpc.SendStatusFromServerOperation(trailer, code, message.encode(), _NO_FLAGS)
+                status = cygrpc.SendStatusFromServerOperation(trailer, code, message.encode(), NO_FLAGS)
                 first = self._message(reply)
-                self._start((*first, status), _STATUS, done)
+                self._start((*first, status), STATUS, done)
                 self._state.statused = True
         if left:
             self._abandon()
@@ -271,9 +260,9 @@ class EventStream(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic i
         operations: tuple[Any, ...] = ()
         if not self._has_sent:
             self._has_sent = True
-            operations = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
+            operations = (cygrpc.SendInitialMetadataOperation(None, NO_FLAGS),)
         if reply is not None:
-            operations += (cygrpc.SendMessageOperation(reply, _NO_FLAGS),)
+            operations += (cygrpc.SendMessageOperation(reply, NO_FLAGS),)
         return operations
 
     def _abandon(self) -> None:

@@ -9,26 +9,29 @@ This uses parts of `grpc._server` that grpcio does not promise, so `tokend[serve
 was tested with.
 """
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without stubs
-from grpc._server import _possibly_finish_call, _send_status_from_server
+from grpc._server import _send_status_from_server
 
-from tokend_server.transport.serving_thread import end_alone
+from tokend_server.transport.serving_thread import (
+    CANCELLED,
+    MESSAGE,
+    NO_FLAGS,
+    STATUS,
+    end_alone,
+    seconds_left,
+    start,
+)
 from tokend_server.transport.status import Metadata
 from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unary import TakenCall, UnaryMethod
 
 __all__ = ["GrpcioCall", "GrpcioCalls"]
 
-# As grpc._server names what it waits for.
-_MESSAGE, _STATUS = "receive_message", "send_status_from_server"
-_CANCELLED = "cancelled"
-_NO_FLAGS = 0
 _OK, _UNIMPLEMENTED = 0, grpc.StatusCode.UNIMPLEMENTED.value[0]
 
 
@@ -56,32 +59,26 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
         """Ask gRPC for the message; on the serving thread, under the state's lock."""
         self._event, self._state = event, state
 
-        def arrived(received: Any) -> tuple[Any, Any]:  # noqa: ANN401 (as above)
-            try:
-                data = received.batch_operations[0].message()
-                if data is None:
-                    self._refuse_without_message()
-                else:
-                    self.take(data, threads)
-            except BaseException as fault:  # noqa: BLE001 (a native panic ends its call alone)
-                end_alone(event.call, fault)
-            with state.condition:
-                return _possibly_finish_call(state, _MESSAGE)
+        def arrived(received: Any) -> None:  # noqa: ANN401 (as above)
+            data = received.batch_operations[0].message()
+            if data is None:
+                self._refuse_without_message()
+            else:
+                self.take(data, threads)
 
-        event.call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), arrived)
-        state.due.add(_MESSAGE)
+        start(event.call, state, (cygrpc.ReceiveMessageOperation(NO_FLAGS),), MESSAGE, arrived)
 
     def begins(self) -> bool:
         """Look whether the caller is still there, and its time not over."""
-        return self._state.client != _CANCELLED and self.time_remaining() > 0
+        return self._state.client != CANCELLED and self.time_remaining() > 0
 
     def time_remaining(self) -> float:
         """Return the seconds to the deadline; infinite if there is none."""
-        return max(0.0, float(self._event.call_details.deadline) - time.time())
+        return seconds_left(self._event)
 
     def respond(self, reply: bytes, trailer: Metadata) -> bool:
         """Send initial metadata, message and status in one batch."""
-        return self._send(_OK, b"", trailer, cygrpc.SendMessageOperation(reply, _NO_FLAGS))
+        return self._send(_OK, b"", trailer, cygrpc.SendMessageOperation(reply, NO_FLAGS))
 
     def fail(self, code: int, message: str, trailer: Metadata) -> None:
         """Send a status alone."""
@@ -90,18 +87,18 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
     def _send(self, code: int, details: bytes, trailer: Metadata, *more: object) -> bool:
         state = self._state
         with state.condition:
-            if state.client == _CANCELLED:
+            if state.client == CANCELLED:
                 return False
             self._event.call.start_server_batch(
                 (
-                    cygrpc.SendStatusFromServerOperation(trailer, code, details, _NO_FLAGS),
-                    cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),
+                    cygrpc.SendStatusFromServerOperation(trailer, code, details, NO_FLAGS),
+                    cygrpc.SendInitialMetadataOperation(None, NO_FLAGS),
                     *more,
                 ),
-                _send_status_from_server(state, _STATUS),
+                _send_status_from_server(state, STATUS),
             )
             state.statused = True
-            state.due.add(_STATUS)
+            state.due.add(STATUS)
             return True
 
     def _refuse_without_message(self) -> None:
@@ -113,7 +110,7 @@ class GrpcioCall(TakenCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  #
         state.callbacks.append(self._count_without_message)
 
     def _count_without_message(self) -> None:
-        if self._state.client == _CANCELLED:
+        if self._state.client == CANCELLED:
             self.call.abandon(self)
         else:
             self.call.end(_UNIMPLEMENTED)

@@ -37,6 +37,7 @@ from tokend_server.transport.options import EncodeOptionsReader
 from tokend_server.transport.routing import SERVICE, Answers, Router
 from tokend_server.transport.server import GrpcServer
 from tokend_server.transport.streaming import LiveStreams
+from tokend_server.transport.threads import CallThreads
 
 __all__ = ["App", "Share", "announce", "open_ops", "ready_line", "where"]
 
@@ -101,7 +102,7 @@ class App:
         self._tracing = self._scope.tracing = (
             None if settings.traces == "off" else Tracing(version=__version__)
         )
-        self._router = Router(self._scope, self.metrics, self._live)
+        self._router = Router(self._scope, self.metrics, self._live, CallThreads(settings.unary_threads))
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
         self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
         self._credentials: CredentialsInForce = credentials.begin(self.metrics)
@@ -116,7 +117,6 @@ class App:
                 socket_mode=settings.listen_mode,
                 reflection=settings.reflection,
                 certificate=self._credentials.certificate,
-                unary_threads=settings.unary_threads,
                 keepalive_s=settings.keepalive_s,
                 max_connection_age_s=_max_connection_age_s(settings),
                 max_connection_age_grace_s=settings.max_connection_age_grace_s,

@@ -58,6 +58,7 @@ def soak_section(found: Mapping[str, Any]) -> str:
     turns = "; ".join(f"{name}: {count:,}" for name, count in found["turns"].items())
     engines = " and ".join(f"{count:,.0f} by {name}" for name, count in found["texts by engine"].items())
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    parts = ", ".join(str(part) for part in found["server's memory in parts of the time, MiB"])
     lines = [
         (
             f"Made by `make soak SOAK_MINUTES={found['minutes']:g}` on {found['date']}: {versions}, CPython "
@@ -66,13 +67,14 @@ def soak_section(found: Mapping[str, Any]) -> str:
         "",
         (
             f"- Load: {found['turns a second']} turns a second; {100 * found['server, share of a core']:.0f} % of a core "
-            f"for the server. Turns: {turns}."
+            f"for the server; {found['turns before']:,} turns before, without a pause. Turns: {turns}."
         ),
         f"- Texts: {engines}; shadow checks that differed: {found['shadow checks that differed']:.0f}.",
         (
             f"- Wrong answers: {found['wrong answers']}. Lost calls: {found['lost']}. Left open while all held still: "
             f"{found['left open']}. Scrapes: {found['scrapes']:,}, all answered."
         ),
+        f"- The server's memory in twelve parts of the time, MiB: {parts}.",
         "",
         soak_table(found),
     ]

@@ -3,7 +3,8 @@
     python -m tests.soak [--minutes N] [--turns-a-second N] [--seed N] [SERVER FLAG ...]
 
 Two processes of callers, one with `Client` and one with `AsyncClient`, encode, count, decode, stream, give calls up,
-leave streams in the middle and ask for what is refused, and compare each answer with the reference. Now and then all
+leave streams in the middle and ask for what is refused, and compare each answer with the reference; first many turns
+without a pause, so that caches and pools are full, then for the time that was asked for. Now and then all
 hold still: then the server must have nothing open, and its memory, threads and descriptors are read. The exit code is 1
 if an answer was wrong, a call was lost, something stayed open, or something grew.
 """
@@ -16,7 +17,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.integration.wire import in_flight
@@ -31,6 +34,8 @@ FOLDER = ROOT / ".cache" / "soak"
 """Verdicts on the fast engine, and the result of the last soak. Not in git."""
 _SCRAPE_EVERY_S = 5.0
 _AT_REST_WITHIN_S = 10.0
+_WARM_WITHIN_S = 1200.0
+_PARTS = 12
 
 
 @dataclass(kw_only=True)
@@ -46,11 +51,23 @@ class Soak:
     """Of one core."""
     callers_cpu_share: float = 0.0
     took_s: float = 0.0
+    warm_up: int = 0
+    """Turns before the time began."""
     n_scrapes: int = 0
 
     def comparisons(self) -> list[Comparison]:
         """Early and late, of the server and of its callers."""
         return [*compare("server", self.server), *compare("callers", self.callers)]
+
+    def memory_in_parts(self) -> list[int]:
+        """The server's memory in each twelfth of the time, its median, in MiB; shows whether it levels off."""
+        n = len(self.server)
+        bounds = [round(part * n / _PARTS) for part in range(_PARTS + 1)]
+        return [
+            round(median(held.memory_bytes for held in self.server[first:last]) / 2**20)
+            for first, last in pairwise(bounds)
+            if first < last
+        ]
 
     def faults(self) -> list[str]:
         """All that must not be, in words; none is a soak that has gone well."""
@@ -66,7 +83,8 @@ class Soak:
 
 def soak(server: RunningServer, callers: Callers, *, minutes: float, n_samples: int = 120) -> Soak:
     """Let callers ask for so long, and look at the server while they hold still."""
-    seen = Soak()
+    seen = Soak(warm_up=callers.hold(within_s=_WARM_WITHIN_S).taken.total())
+    callers.go_on()
     started_s = time.monotonic()
     server_cpu_s, callers_cpu_s = cpu_seconds(family(server.process.pid)), cpu_seconds(callers.pids)
     period_s = minutes * 60 / n_samples
@@ -97,7 +115,7 @@ def _not_at_rest(server: RunningServer) -> list[str]:
 
 def result(seen: Soak, server: RunningServer, *, minutes: float, turns_a_second: float) -> dict[str, Any]:
     """Everything that is told of a soak, for JSON."""
-    n_turns = sum(seen.tally.taken.values())
+    n_turns = seen.tally.taken.total()
     engines = {
         engine: server.metric("tokend_engine_texts_total", engine=engine)
         for engine in ("fastokens", "reference")
@@ -105,7 +123,8 @@ def result(seen: Soak, server: RunningServer, *, minutes: float, turns_a_second:
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "minutes": minutes,
-        "turns a second": round(n_turns / seen.took_s, 2),
+        "turns a second": round((n_turns - seen.warm_up) / seen.took_s, 2),
+        "turns before": seen.warm_up,
         "asked for": turns_a_second,
         "server, share of a core": round(seen.server_cpu_share, 3),
         "callers, share of a core": round(seen.callers_cpu_share, 3),
@@ -117,6 +136,7 @@ def result(seen: Soak, server: RunningServer, *, minutes: float, turns_a_second:
         "texts by engine": engines,
         "shadow checks that differed": server.metric("tokend_shadow_checks_total", result="different"),
         "compared": [{**asdict(each), "grew": each.grew} for each in seen.comparisons()],
+        "server's memory in parts of the time, MiB": seen.memory_in_parts(),
         "faults": seen.faults(),
         "versions": {name: version(name) for name in ("tokend", "tokenizers", "fastokens", "grpcio")},
         "python": platform.python_version(),

@@ -19,6 +19,7 @@ __all__ = ["Callers", "Tally"]
 
 _ANSWER_WITHIN_S = 120
 _TAKERS = 4
+_AT_ONCE_IN_WARM_UP = 16
 # Each connects anew after so many turns, so that connections come and go.
 _TURNS_A_CLIENT = 200
 
@@ -79,7 +80,7 @@ class Orders:
     blocking: bool
     seed: int
     turns_a_second: float
-    burst: int
+    warm_up: int
 
     def connect(self) -> Any:
         """A new client, for `async with`."""
@@ -95,6 +96,8 @@ class _Process:
         self._orders = orders
         self._expected = Expected(Reference(orders.tokenizer))
         self._turns = turns()
+        self._names = list(self._turns)
+        self._weights = [weight for _, weight in self._turns.values()]
         self._tally = Tally()
         self._go = asyncio.Event()
         self._still = asyncio.Condition()
@@ -102,7 +105,7 @@ class _Process:
 
     async def run(self, parent: Connection) -> None:
         """Take turns until the parent says stop."""
-        await self._burst()
+        await self._warm_up()
         takers = [asyncio.create_task(self._take(n)) for n in range(_TAKERS)]
         self._go.set()
         while (order := await asyncio.to_thread(parent.recv)) != "stop":
@@ -116,19 +119,21 @@ class _Process:
         for taker in takers:
             taker.cancel()
 
-    async def _burst(self) -> None:
-        """Meet the server with more at once than later, so that its pools have their full size from the start.
+    async def _warm_up(self) -> None:
+        """Take turns without a pause, many at a time: pools get their full size, and the engine's caches of words fill up.
 
-        With short texts: what long ones would leave in the allocator would hide a leak.
+        At the rate of later they would take hours, and look like a leak meanwhile.
         """
-        chance = random.Random(self._orders.seed)
-        async with tokend.AsyncClient(self._orders.target, join_calls=False) as client:
-            await asyncio.gather(
-                *(
-                    self._one(client, "encode, 4 KB", chance.getrandbits(32))
-                    for _ in range(self._orders.burst)
-                )
-            )
+        seeds = iter(range(self._orders.warm_up))
+
+        async def some(client: Any) -> None:
+            for n in seeds:
+                chance = random.Random(f"{self._orders.seed} warm {n}")
+                [name] = chance.choices(self._names, self._weights)
+                await self._one(client, name, chance.getrandbits(32))
+
+        async with self._orders.connect() as client:
+            await asyncio.gather(*(some(client) for _ in range(_AT_ONCE_IN_WARM_UP)))
 
     @asynccontextmanager
     async def _moving(self) -> AsyncIterator[None]:
@@ -143,15 +148,15 @@ class _Process:
                 self._still.notify_all()
 
     async def _take(self, n: int) -> None:
-        names = list(self._turns)
-        weights = [weight for _, weight in self._turns.values()]
         chance = random.Random(f"{self._orders.seed} {n}")
         pause_s = _TAKERS / self._orders.turns_a_second
         while True:
             async with self._orders.connect() as client:
                 for _ in range(_TURNS_A_CLIENT):
                     async with self._moving():
-                        await self._one(client, chance.choices(names, weights)[0], chance.getrandbits(32))
+                        await self._one(
+                            client, chance.choices(self._names, self._weights)[0], chance.getrandbits(32)
+                        )
                     await asyncio.sleep(chance.uniform(0, 2 * pause_s))
 
     async def _one(self, client: Any, name: str, seed: int) -> None:
@@ -176,7 +181,7 @@ class Callers:
     """Two processes of callers: one with `Client`, one with `AsyncClient`."""
 
     def __init__(
-        self, target: str, tokenizer: Path, *, turns_a_second: float, seed: int, burst: int = 96
+        self, target: str, tokenizer: Path, *, turns_a_second: float, seed: int, warm_up: int = 6_000
     ) -> None:
         """Start them; they begin at once.
 
@@ -185,7 +190,7 @@ class Callers:
             tokenizer: The file that it serves.
             turns_a_second: Of both together.
             seed: Of the turns and their texts.
-            burst: So many texts of 4 KB at once from each process, at the start.
+            warm_up: So many turns of each process without a pause, at the start.
         """
         context = get_context("spawn")
         self._ends: list[Connection] = []
@@ -198,7 +203,7 @@ class Callers:
                 blocking=blocking,
                 seed=2 * seed + n,
                 turns_a_second=turns_a_second / 2,
-                burst=burst,
+                warm_up=warm_up,
             )
             process = context.Process(target=_live, args=(orders, theirs), daemon=True)
             process.start()
@@ -211,8 +216,8 @@ class Callers:
         """Their processes."""
         return [process.pid for process in self._processes if process.pid is not None]
 
-    def hold(self) -> Tally:
-        """Let each finish its turn and hold still; gives what they have done so far.
+    def hold(self, *, within_s: float = _ANSWER_WITHIN_S) -> Tally:
+        """Let each finish its turn, or its warm-up, and hold still; gives what they have done so far.
 
         Raises:
             RuntimeError: One does not come to rest, or has died.
@@ -221,8 +226,8 @@ class Callers:
             end.send("hold")
         total = Tally()
         for end in self._ends:
-            if not end.poll(_ANSWER_WITHIN_S):
-                raise RuntimeError(f"callers are stuck: no rest within {_ANSWER_WITHIN_S} s")
+            if not end.poll(within_s):
+                raise RuntimeError(f"callers are stuck: no rest within {within_s:g} s")
             total.add(end.recv())
         return total
 

@@ -56,7 +56,7 @@ def test_wrong_answers_and_lost_calls_are_faults():
 
 
 def test_a_short_soak_has_right_answers_and_leaves_nothing_open(server):
-    callers = Callers(server.grpc, default_tokenizer_path(), turns_a_second=40, seed=1, burst=4)
+    callers = Callers(server.grpc, default_tokenizer_path(), turns_a_second=40, seed=1, warm_up=4)
     try:
         seen = soak(server, callers, minutes=0.1, n_samples=10)
     finally:
@@ -67,7 +67,7 @@ def test_a_short_soak_has_right_answers_and_leaves_nothing_open(server):
 
 
 def test_answers_of_another_tokenizer_are_wrong(server, tokenizer_file):
-    callers = Callers(server.grpc, tokenizer_file(byte_level_bpe()), turns_a_second=40, seed=1, burst=1)
+    callers = Callers(server.grpc, tokenizer_file(byte_level_bpe()), turns_a_second=40, seed=1, warm_up=1)
     try:
         until(lambda: bool(_held(callers).wrong))
     finally:

@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tokend_server.cores import let_others_first, usable_cores
+from tokend_server.job import Job
 
 __all__ = ["BulkThreads"]
 
@@ -47,42 +48,16 @@ class BulkThreads:
         self._large.submit(call)
 
 
-class _Job(Generic[_T]):
-    """One call, and what became of it."""
-
-    __slots__ = ("_call", "_done", "_failure", "_returned")
-
-    def __init__(self, call: Callable[[], _T]) -> None:
-        self._call = call
-        self._done = threading.Lock()
-        self._done.acquire()
-        self._returned: list[_T] = []
-        self._failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._returned.append(self._call())
-        except BaseException as failure:  # noqa: BLE001 (raised where the call was made)
-            self._failure = failure
-        self._done.release()
-
-    def result(self) -> _T:
-        self._done.acquire()
-        if self._failure is not None:
-            raise self._failure
-        return self._returned[0]
-
-
 class _Pool:
     def __init__(self, name: str, n_threads: int) -> None:
         self._name = name
         self._n_left_to_start = n_threads
         self._n_started = 0
         self._starting = threading.Lock()
-        self._jobs: SimpleQueue[_Job[object]] = SimpleQueue()
+        self._jobs: SimpleQueue[Job[object]] = SimpleQueue()
 
-    def submit(self, call: Callable[[], _T]) -> _Job[_T]:
-        job = _Job(call)
+    def submit(self, call: Callable[[], _T]) -> Job[_T]:
+        job = Job(call)
         if self._n_left_to_start:
             self._start_one()
         self._jobs.put(job)  # type: ignore[arg-type]  # only its maker takes what it returned

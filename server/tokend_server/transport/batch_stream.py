@@ -1,14 +1,15 @@
 """A StreamEncode: several of its batches in work at a time, their answers in order.
 
-The threads of one stream take turns. One waits for the next message while the others encode; each sends its answer
-when those before it are sent. So what one stream holds is bounded by its threads, and a client that does not read stops
-the reading of its own messages.
+The threads of one stream take turns. One waits for the next message while the others have theirs encoded, on the threads
+for all work of that size; each sends its answer when those before it are sent. So what one stream holds is bounded by its
+threads, and a client that does not read stops the reading of its own messages.
 """
 
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -22,6 +23,7 @@ from tokend_server.service.work import CallGone
 from tokend_server.transport.calls import Call
 from tokend_server.transport.status import CODES
 from tokend_server.transport.streaming import LiveStreams, StreamThreads
+from tokend_server.transport.threads import CallThreads
 
 __all__ = ["BatchStreamRun"]
 
@@ -57,6 +59,7 @@ class BatchStreamRun:
         admission: Admission,
         live: LiveStreams,
         pool: StreamThreads,
+        threads: CallThreads,
     ) -> None:
         self._call = call
         self._request_type = request_type
@@ -71,6 +74,7 @@ class BatchStreamRun:
         self.sends_since_s = math.inf
         """When the answer was ready that the client has not taken yet, by the monotonic clock; infinity: none is."""
         self.experimental_thread_pool = pool
+        self._threads = threads
         self._reading = threading.Lock()
         self._n_read = self._n_sent = self._n_helpers = 0
         self._left: BaseException | None = None
@@ -157,7 +161,8 @@ class BatchStreamRun:
         request = self._call.receive(self._request_type, data)
         # The stream is not read on while a batch waits for room.
         with self._admission.stream_work.wait(len(data), self._session.n_texts(request), gone=self._is_gone):
-            reply = self._call.reply(self._call.work(self._session.answer, request))
+            answer = partial(self._call.work, self._session.answer, request)
+            reply = self._call.reply(self._threads.run(len(data), answer))
         if isinstance(self._call.metrics, WorkMetrics):
             self._call.metrics.message_took(time.perf_counter() - started_s)
         return reply

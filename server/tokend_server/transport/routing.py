@@ -18,6 +18,7 @@ from tokend_server.transport.event_stream import EventStream
 from tokend_server.transport.grpcio_calls import GrpcioCall
 from tokend_server.transport.info_methods import InfoMethods
 from tokend_server.transport.streaming import LiveStreams, StreamThreads
+from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unary import DownloadRun, UnaryMethod, loading
 
 __all__ = ["SERVICE", "Answers", "Router", "UnknownMethods"]
@@ -59,8 +60,10 @@ class Router(grpc.GenericRpcHandler):
     gRPC asks on its serving thread, when the call arrives: so a call's clock starts before it waits for a thread.
     """
 
-    def __init__(self, scope: CallScope, metrics: Metrics, live: LiveStreams) -> None:
+    def __init__(self, scope: CallScope, metrics: Metrics, live: LiveStreams, threads: CallThreads) -> None:
         self._scope = scope
+        self.threads = threads
+        """What answers all that is not small."""
         self.live = live
         """The streams that are open now."""
         self._stream_threads = StreamThreads()
@@ -129,6 +132,7 @@ class Router(grpc.GenericRpcHandler):
                 admission=scope.admission,
                 live=self.live,
                 pool=self._stream_threads,
+                threads=self.threads,
             )
             return grpc.stream_stream_rpc_method_handler(run)
 

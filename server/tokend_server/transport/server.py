@@ -14,7 +14,6 @@ from tokend_server.transport.companions import Companions
 from tokend_server.transport.fronts import listen
 from tokend_server.transport.grpcio_calls import GrpcioCalls
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
-from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.tls import server_credentials
 
 __all__ = ["GrpcServer"]
@@ -43,7 +42,6 @@ class GrpcServer:
         socket_mode: int,
         reflection: bool,
         certificate: Callable[[], ServerCertificate] | None,
-        unary_threads: int,
         keepalive_s: float,
         max_connection_age_s: float | None,
         max_connection_age_grace_s: float | None,
@@ -62,7 +60,6 @@ class GrpcServer:
             socket_mode: Who may connect to a Unix socket, by its file mode.
             reflection: Whether reflection is answered.
             certificate: Returns what new connections are shown; None: no TLS. Not with the native front.
-            unary_threads: Threads for unary calls.
             keepalive_s: How long a connection may be silent before its client is asked whether it is still there.
             max_connection_age_s: After how long a connection's client is to make a new one; None: never. Not with the
                 native front.
@@ -74,7 +71,7 @@ class GrpcServer:
         Raises:
             OSError: The address cannot be bound, or the front is not installed.
         """
-        self._threads = CallThreads(unary_threads)
+        self._threads = router.threads
         keepalive_ms = (round(keepalive_s * 1000), round(min(keepalive_s, _MOST_PING_ANSWER_S) * 1000))
         self._server = grpc.server(
             GrpcioCalls(self._threads),

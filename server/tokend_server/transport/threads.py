@@ -1,7 +1,8 @@
 """The threads that answer unary calls, handed out in the cheapest way that gRPC accepts.
 
-Calls that are not small go to a pool by their size, so that a long one holds up only its like. The pools of large calls
-have as many threads as there are cores, and let all others run first.
+Calls that are not small, and the batches of streams, go to a pool by their size, so that a long one holds up only its
+like. The pools of large calls have as many threads as there are cores, and let all others run first. All are few, since
+the engines keep tens of megabytes for every thread that calls them (docs/adr/0021-few-threads-for-engines.md).
 """
 
 import threading
@@ -9,9 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from tokend_server.cores import let_others_first, usable_cores
+from tokend_server.job import Job
 from tokend_server.service.work import LARGE_BYTES
 
 __all__ = ["SMALL_BYTES", "CallThreads", "UnaryThreads"]
@@ -22,6 +24,7 @@ SMALL_BYTES = 2048
 # A few tens of milliseconds of work for the fast engine, half a second for the reference.
 _HUGE_BYTES = 1024 * 1024
 
+_T = TypeVar("_T")
 _Work = tuple[Callable[..., object], tuple[Any, ...]]
 
 
@@ -146,6 +149,24 @@ class CallThreads:
         else:
             pool = self._large if n_bytes <= _HUGE_BYTES else self._huge
         pool.submit(fn, *args)
+
+    def run(self, n_bytes: int, call: Callable[[], _T]) -> _T:
+        """Have a call made on a thread for work of that size, and wait for it.
+
+        Args:
+            n_bytes: The size of the message that it is about.
+            call: The call.
+
+        Returns:
+            What it returns; what it raises is raised here.
+        """
+        job = Job(call)
+        self.submit(n_bytes, job.run)
+        return job.result()
+
+    def submit_long(self, fn: Callable[..., object], /, *args: object) -> None:
+        """Have a function run that is long, whatever the size of its message."""
+        self._large.submit(fn, *args)
 
     def submit_short(self, fn: Callable[..., object], /, *args: object) -> None:
         """Have a function run that a user waits for and that is not long, whatever the size of its message."""

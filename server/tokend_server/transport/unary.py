@@ -149,7 +149,7 @@ class TakenCall(ABC):
             if self._work is not None:
                 self._work.has_texts(method.n_texts(request))
             if threads is not None and late:
-                threads.submit(len(data), self._answer, request)
+                threads.submit_long(self._answer, request)
             else:
                 self._answer(request)
         except BaseException as error:  # noqa: BLE001 (a native panic ends its call alone)

@@ -163,8 +163,7 @@ def main() -> int:
     options, flags = parser.parse_known_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     flags = ["--state-dir", str(FOLDER / "state"), "--log-level", "warning", *flags]
-    # With a heap for each of many threads it takes hours until every one of them has met a long text and is full size.
-    server = RunningServer(*flags, env={**os.environ, "MALLOC_ARENA_MAX": "2"})
+    server = RunningServer(*flags)
     callers = Callers(
         server.grpc, default_tokenizer_path(), turns_a_second=options.turns_a_second, seed=options.seed
     )

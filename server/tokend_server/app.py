@@ -1,5 +1,6 @@
 """The one place where a server is put together, started and stopped."""
 
+import math
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from tokend._version import __version__
 from tokend_server import logs
 from tokend_server.config import Address, Nowhere, Settings, UnixAddress
+from tokend_server.cores import usable_cores
 from tokend_server.credentials import (
     Credentials,
     CredentialsInForce,
@@ -39,10 +41,11 @@ from tokend_server.transport.server import GrpcServer
 from tokend_server.transport.streaming import LiveStreams
 from tokend_server.transport.threads import CallThreads
 
-__all__ = ["App", "Share", "announce", "open_ops", "ready_line", "where"]
+__all__ = ["App", "Share", "announce", "open_ops", "ready_line", "unary_threads", "where"]
 
 _log = logs.get("app")
 _MAX_CONNECTION_AGE_S = 1800.0
+_MOST_UNARY_THREADS = 4
 # A tenth of Python's own.
 _SWITCH_INTERVAL_S = 0.0005
 # How long the last spans may take to be sent at the end.
@@ -96,13 +99,14 @@ class App:
         )
         self.metrics.worker.become("starting")
         self.metrics.max_streams.add(settings.max_streams)
-        self.metrics.unary_threads.add(settings.unary_threads)
+        n_unary_threads = unary_threads(settings)
+        self.metrics.unary_threads.add(n_unary_threads)
         self._admission = _admission(settings, self.metrics)
         self._scope = CallScope(self._admission, self._limits)
         self._tracing = self._scope.tracing = (
             None if settings.traces == "off" else Tracing(version=__version__)
         )
-        self._router = Router(self._scope, self.metrics, self._live, CallThreads(settings.unary_threads))
+        self._router = Router(self._scope, self.metrics, self._live, CallThreads(n_unary_threads))
         # Before the ports: gRPC's core prints in its own words why one cannot be bound.
         self._stderr_guard = StderrGuard(self.metrics.native_stderr_lines.add)
         self._credentials: CredentialsInForce = credentials.begin(self.metrics)
@@ -254,6 +258,13 @@ def announce(tokenizer: FrozenTokenizer, *, load_s: float) -> None:
             n_tokens=len(tokenizer.uncontrolled_tokens),
             tokens=" ".join(tokenizer.uncontrolled_tokens),
         )
+
+
+def unary_threads(settings: Settings) -> int:
+    """Return how many threads of one worker answer messages of medium size: an engine keeps 32 MB and more for each."""
+    n_cores = usable_cores()
+    share = math.ceil(n_cores / (settings.workers or n_cores))
+    return settings.unary_threads or min(share, _MOST_UNARY_THREADS)
 
 
 def _max_connection_age_s(settings: Settings) -> float | None:

@@ -106,7 +106,7 @@ class Settings:
     max_stop_strings: int = setting(64, count(1, 4096), "most stop strings of one sequence")
     max_stop_bytes: int = setting(1024, size(1, 1 << 20), "longest stop string, in UTF-8 bytes")
     workers: int = setting(1, count_or_auto(1, 1024), "processes that serve, all on the same port; auto: one for each usable core")
-    unary_threads: int = setting(4, count(1, 1024), "most threads for messages above 2 KiB and up to 32 KiB")
+    unary_threads: int = setting(0, count_or_auto(1, 1024), "most threads of each worker for messages above 2 KiB and up to 32 KiB; auto: its share of the cores, at most 4")
     drain_grace_s: float = setting(15.0, seconds(0, 3600), "how long SIGTERM waits for calls and streams in flight")
     keepalive_s: float = setting(60.0, seconds(1, 7200), "how long a client may be silent before it is asked whether it is there")
     max_connection_age_s: float | None = setting(None, seconds(1, 604_800), "after how long a connection is to be made anew; unset: 30 minutes with grpcio, no limit with native")

@@ -8,6 +8,7 @@ import pytest
 
 import tokend
 from tests.servers import RunningServer
+from tokend_server import app, config
 from tokend_server.cores import usable_cores
 
 N_CALLERS = 24
@@ -54,7 +55,7 @@ def test_engines_are_called_by_few_threads(front: str, tmp_path):
     names = {each.split(maxsplit=1)[1] for each in callers}
     assert {"tokend-unary", "tokend-large", "tokend-huge"} <= names
     assert "tokend-stream" not in names
-    assert len(callers) <= THREADS_PER_FRONT[front] + 4 + 2 * usable_cores()
+    assert len(callers) <= THREADS_PER_FRONT[front] + min(4, usable_cores()) + 2 * usable_cores()
 
 
 def _ask_everything(client: tokend.Client, n: int) -> None:
@@ -64,3 +65,21 @@ def _ask_everything(client: tokend.Client, n: int) -> None:
     assert len(list(client.encode_stream([f"text {n} " * 3_000] * 8))) == 8
     if n % N_CALLERS == 0:
         client.count(f"word{n} " * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("cores", "flags", "n_threads"),
+    [
+        (1, [], 1),
+        (2, [], 2),
+        (16, [], 4),
+        (2, ["--workers", "4"], 1),
+        (16, ["--workers", "6"], 3),
+        (16, ["--workers", "auto"], 1),
+        (2, ["--unary-threads", "9"], 9),
+        (8, ["--unary-threads", "auto"], 4),
+    ],
+)
+def test_a_worker_has_threads_for_its_share_of_the_cores(monkeypatch, cores, flags, n_threads):
+    monkeypatch.setattr(app, "usable_cores", lambda: cores)
+    assert app.unary_threads(config.load(flags, {}).settings) == n_threads

@@ -8,9 +8,10 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-__all__ = ["let_others_first", "usable_cores"]
+__all__ = ["interrupting_nobody", "let_others_first", "usable_cores"]
 
 _ROOT = Path("/")
 # A tenth of what a thread of usual priority gets. It may hold Python's lock, so it must not starve.
@@ -44,6 +45,35 @@ def let_others_first() -> None:
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)
+
+
+@contextmanager
+def interrupting_nobody() -> Iterator[None]:
+    """Have the threads that start while the block runs wait for their turn when they wake up, as batch jobs do.
+
+    Their share of a core is that of any other thread. A thread of usual kind that wakes up may take the core from the
+    one that runs, and is then alone with the first piece of its work; one of these finds several pieces.
+    Where threads have no scheduling policy of their own (all but Linux), or a sandbox forbids it, nothing changes.
+
+    Source: sched(7), SCHED_BATCH.
+    """
+    before = os.sched_getscheduler(0) if sys.platform == "linux" else None
+    if before != os.SCHED_OTHER or not _schedule(os.SCHED_BATCH):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _schedule(before)
+
+
+def _schedule(policy: int) -> bool:
+    """Set the calling thread's policy, which the threads that it starts inherit; False where that is not allowed."""
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+    except OSError:
+        return False
+    return True
 
 
 def _quotas(root: Path) -> Iterator[float]:

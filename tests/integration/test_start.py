@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tokenizers import __version__ as reference_version
@@ -34,6 +35,16 @@ def test_the_ready_line_tells_addresses_tokenizer_engine_and_workers(server: Run
         r"tokend ready grpc=127\.0\.0\.1:\d+ ops=127\.0\.0\.1:\d+ tokenizer=[0-9a-f]{12} engine=reference workers=1",
         server.ready_line,
     )
+
+
+def test_only_the_threads_of_the_sockets_interrupt_nobody(server: RunningServer):
+    policies: dict[bool, set[int]] = {}
+    for thread in (Path("/proc") / str(server.process.pid) / "task").iterdir():
+        name = (thread / "comm").read_text().strip()
+        of_grpc = name in {"event_engine", "grpc_global_tim", "lifeguard"}
+        policies.setdefault(of_grpc, set()).add(os.sched_getscheduler(int(thread.name)))
+    # The one that answers is among the others.
+    assert policies == {True: {os.SCHED_BATCH}, False: {os.SCHED_OTHER}}
 
 
 def strip_at_the_end() -> str:

@@ -1,8 +1,9 @@
 import os
+import threading
 
 import pytest
 
-from tokend_server.cores import usable_cores
+from tokend_server.cores import interrupting_nobody, usable_cores
 
 ALL = len(os.sched_getaffinity(0))
 
@@ -78,3 +79,26 @@ def test_a_quota_of_cgroup_1_is_obeyed(root, monkeypatch):
         | {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}
     )
     assert usable_cores(folder) == 6
+
+
+def policy_of_a_new_thread() -> int:
+    found = []
+    thread = threading.Thread(target=lambda: found.append(os.sched_getscheduler(0)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_threads_that_start_in_the_block_alone_interrupt_nobody():
+    with interrupting_nobody():
+        inside = policy_of_a_new_thread()
+    assert (inside, policy_of_a_new_thread()) == (os.SCHED_BATCH, os.SCHED_OTHER)
+
+
+def test_where_no_policy_may_be_set_threads_start_as_they_are(monkeypatch):
+    def forbidden(*_given):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbidden)
+    with interrupting_nobody():
+        assert policy_of_a_new_thread() == os.SCHED_OTHER

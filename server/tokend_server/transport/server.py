@@ -8,6 +8,7 @@ import grpc
 
 from tokend_server.certificates import ServerCertificate
 from tokend_server.config import Address, UnixAddress
+from tokend_server.cores import interrupting_nobody
 from tokend_server.metrics import Metrics
 from tokend_server.transport.calls import CallScope
 from tokend_server.transport.companions import Companions
@@ -73,30 +74,32 @@ class GrpcServer:
         """
         self._threads = router.threads
         keepalive_ms = (round(keepalive_s * 1000), round(min(keepalive_s, _MOST_PING_ANSWER_S) * 1000))
-        self._server = grpc.server(
-            GrpcioCalls(self._threads),
-            options=[
-                ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", max_message_bytes),
-                ("grpc.so_reuseport", int(share_port)),
-                ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
-                # One hard limit: between a soft and a hard one gRPC refuses at random.
-                # By itself gRPC reads ever further ahead of a stream that is not read on: tens of MB for each.
-                ("grpc.http2.bdp_probe", 0),
-                ("grpc.http2.lookahead_bytes", _READ_AHEAD_BYTES),
-                ("grpc.max_metadata_size", max_metadata_bytes),
-                ("grpc.absolute_max_metadata_size", max_metadata_bytes),
-                *_ages(max_connection_age_s, max_connection_age_grace_s),
-                ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
-                ("grpc.keepalive_time_ms", keepalive_ms[0]),
-                ("grpc.keepalive_timeout_ms", keepalive_ms[1]),
-                # Without it a ping has a minute, whatever the line above says (tried with grpcio 1.85).
-                ("grpc.http2.ping_timeout_ms", keepalive_ms[1]),
-                ("grpc.keepalive_permit_without_calls", 1),
-                # A client of which nothing is heard is sent nothing either: its pings must not run out.
-                ("grpc.http2.max_pings_without_data", 0),
-            ],
-        )
+        # The first server of a process starts the threads that read and write its sockets.
+        with interrupting_nobody():
+            self._server = grpc.server(
+                GrpcioCalls(self._threads),
+                options=[
+                    ("grpc.max_receive_message_length", max_message_bytes),
+                    ("grpc.max_send_message_length", max_message_bytes),
+                    ("grpc.so_reuseport", int(share_port)),
+                    ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
+                    # One hard limit: between a soft and a hard one gRPC refuses at random.
+                    # By itself gRPC reads ever further ahead of a stream that is not read on: tens of MB for each.
+                    ("grpc.http2.bdp_probe", 0),
+                    ("grpc.http2.lookahead_bytes", _READ_AHEAD_BYTES),
+                    ("grpc.max_metadata_size", max_metadata_bytes),
+                    ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+                    *_ages(max_connection_age_s, max_connection_age_grace_s),
+                    ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+                    ("grpc.keepalive_time_ms", keepalive_ms[0]),
+                    ("grpc.keepalive_timeout_ms", keepalive_ms[1]),
+                    # Without it a ping has a minute, whatever the line above says (tried with grpcio 1.85).
+                    ("grpc.http2.ping_timeout_ms", keepalive_ms[1]),
+                    ("grpc.keepalive_permit_without_calls", 1),
+                    # A client of which nothing is heard is sent nothing either: its pings must not run out.
+                    ("grpc.http2.max_pings_without_data", 0),
+                ],
+            )
         self._server.add_generic_rpc_handlers((router,))
         self._companions = Companions(self._server, SERVICE.full_name, scope, reflection=reflection)
         self._server.add_generic_rpc_handlers((UnknownMethods(metrics),))

@@ -28,12 +28,12 @@ class Histogram:
 
     bounds: tuple[float, ...]
     first: int
+    sum: int
 
     def observe(self, cells: Cells, value: float) -> None:
         """Count `value` in its bucket; the caller holds the table's lock."""
-        first = self.first
-        cells[first + bisect_left(self.bounds, value)] += 1
-        cells[first + len(self.bounds) + 1] += value
+        cells[self.first + bisect_left(self.bounds, value)] += 1
+        cells[self.sum] += value
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,7 +75,8 @@ class CellTable(Collector):
         self, name: str, help_text: str, bounds: tuple[float, ...], labels: Labels = None
     ) -> Histogram:
         """Add a histogram whose buckets end at `bounds` (ascending, each included) and at infinity."""
-        histogram = Histogram(bounds=bounds, first=self._allocate(len(bounds) + 2))
+        first = self._allocate(len(bounds) + 2)
+        histogram = Histogram(bounds=bounds, first=first, sum=first + len(bounds) + 1)
         self._family(name, help_text, "histogram").rows.append((labels, histogram))
         return histogram
 
@@ -142,7 +143,7 @@ def _add_histogram(
         total += values[histogram.first + offset]
         metric.add_sample(f"{metric.name}_bucket", {**labels, "le": _bound_text(bound)}, total)
     metric.add_sample(f"{metric.name}_count", dict(labels), total)
-    metric.add_sample(f"{metric.name}_sum", dict(labels), values[histogram.first + len(histogram.bounds) + 1])
+    metric.add_sample(f"{metric.name}_sum", dict(labels), values[histogram.sum])
 
 
 def _bound_text(bound: float) -> str:

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from tokend_server.cores import let_others_first, usable_cores
 from tokend_server.job import Job
@@ -15,6 +16,7 @@ _LARGE_CHARACTERS = 16_384
 _HUGE_CHARACTERS = 1_048_576
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class BulkThreads:
@@ -29,19 +31,22 @@ class BulkThreads:
         self._large = _Pool("tokend-engine", max(1, usable_cores() // 2))
         self._huge = _Pool("tokend-engine-huge", 1)
 
-    def run(self, n_characters: int, call: Callable[[], _T]) -> _T:
+    def run(self, n_characters: int, call: Callable[_P, _T], /, *args: _P.args, **named: _P.kwargs) -> _T:
         """Make a call, and wait for it; a small one runs where it is.
 
         Args:
             n_characters: The length of the texts that it is about.
-            call: The call.
+            call: What is called.
+            args: What it is given.
+            named: What it is given by name.
 
         Returns:
             What it returns; what it raises is raised here.
         """
         if n_characters < _LARGE_CHARACTERS:
-            return call()
-        return (self._large if n_characters < _HUGE_CHARACTERS else self._huge).submit(call).result()
+            return call(*args, **named)
+        pool = self._large if n_characters < _HUGE_CHARACTERS else self._huge
+        return pool.submit(partial(call, *args, **named)).result()
 
     def begin(self, call: Callable[[], object]) -> None:
         """Make a call on one of the threads, and do not wait for it; what it raises is dropped."""

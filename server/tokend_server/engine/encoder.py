@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import sub
 from threading import Lock
 
 from tokend_server.engine.artifact import REFERENCE_VERSION
@@ -45,9 +46,13 @@ class _Run:
 
     ids: bytes
     """Of the texts that the fast engine had, little-endian uint32."""
-    spans: list[tuple[int, int]]
-    """Start and end in ids of each text, by its place; of one in `slow` without meaning."""
+    bounds: list[int]
+    """Text `n` has the ids from `bounds[n]` to `bounds[n + 1]`; of one in `slow` without meaning."""
     slow: dict[int, Encoded]
+
+    def counts(self) -> list[int]:
+        """Returns how many ids of the fast engine each text has."""
+        return list(map(sub, self.bounds[1:], self.bounds))
 
 
 class Encoder:
@@ -162,7 +167,7 @@ class Encoder:
             slow[place]
             if place in slow
             else Encoded(ids=ids[start:end].tolist(), total_token_count=end - start)
-            for place, (start, end) in enumerate(run.spans)
+            for place, (start, end) in enumerate(pairwise(run.bounds))
         ]
 
     def encode_packed(
@@ -185,7 +190,7 @@ class Encoder:
         run = self._run(texts, pairs, options)
         if run is None:
             return PackedBatch.of(self.reference.encode(texts, pairs, options))
-        counts = [end - start for start, end in run.spans]
+        counts = run.counts()
         if not run.slow:
             return PackedBatch(
                 packed_ids=run.ids,
@@ -194,7 +199,7 @@ class Encoder:
                 special_text_counts=[0] * len(counts),
             )
         slow = PackedBatch.of(list(run.slow.values()))
-        pieces = [run.ids[4 * start : 4 * end] for start, end in run.spans]
+        pieces = [run.ids[4 * start : 4 * end] for start, end in pairwise(run.bounds)]
         totals, special_counts, start = list(counts), [0] * len(counts), 0
         for n, place in enumerate(run.slow):
             end = start + 4 * slow.token_counts[n]
@@ -228,7 +233,7 @@ class Encoder:
         run = self._run(texts, pairs, options)
         if run is None:
             return self.reference.count(texts, pairs, options)
-        counts = [end - start for start, end in run.spans]
+        counts = run.counts()
         for place, encoded in run.slow.items():
             counts[place] = len(encoded.ids)
         return counts
@@ -257,13 +262,14 @@ class Encoder:
         if slow is None or encoded is None:
             self._events.encoded(REFERENCE, len(texts))
             return None
-        ids, spans = encoded
-        self._sample(lane, chosen, ids, spans, options)
+        ids, bounds = encoded
+        for place in lane.shadow.sampled(len(chosen)):
+            self._check(lane, chosen[place], ids[4 * bounds[place] : 4 * bounds[place + 1]], options)
         for place in held_back:
-            spans.insert(place, (0, 0))
+            bounds.insert(place, bounds[place])
         if options.truncation is not None:
             most = options.truncation.max_tokens
-            cut = [place for place, (start, end) in enumerate(spans) if end - start > most]
+            cut = [place for place, (start, end) in enumerate(pairwise(bounds)) if end - start > most]
             by_reference = self._by_reference(texts, cut, options)
             if by_reference is None:
                 self._events.encoded(REFERENCE, len(texts))
@@ -272,7 +278,7 @@ class Encoder:
         self._events.encoded(lane.engine.name, len(texts) - len(slow))
         if slow:
             self._events.encoded(REFERENCE, len(slow))
-        return _Run(ids=ids, spans=spans, slow=slow)
+        return _Run(ids=ids, bounds=bounds, slow=slow)
 
     def _by_reference(
         self, texts: Sequence[str], places: Sequence[int], options: EncodeOptions
@@ -288,17 +294,15 @@ class Encoder:
 
     def _by_engine(
         self, lane: _Lane, texts: list[str], options: EncodeOptions, *, keep_control: bool
-    ) -> tuple[bytes, list[tuple[int, int]]] | None:
-        """Encodes with the fast engine; None where it fails."""
+    ) -> tuple[bytes, list[int]] | None:
+        """Encodes with the fast engine, as `FastEngine.encode_flat`; None where it fails."""
         try:
             ids, bounds = self._bulk.run(
                 sum(map(len, texts)),
-                partial(
-                    lane.engine.encode_flat,
-                    texts,
-                    add_special_tokens=options.add_special_tokens,
-                    keep_control=keep_control,
-                ),
+                lane.engine.encode_flat,
+                texts,
+                add_special_tokens=options.add_special_tokens,
+                keep_control=keep_control,
             )
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
@@ -309,26 +313,14 @@ class Encoder:
             self._events.engine_failed()
             self.quarantine(_PANIC)
             return None
-        spans = list(pairwise(bounds))
         # Cheap, and an engine that loses a text would move all that follow it.
-        if len(spans) != len(texts) or bounds[0] != 0 or 4 * bounds[-1] != len(ids):
+        if len(bounds) != len(texts) + 1 or bounds[0] != 0 or 4 * bounds[-1] != len(ids):
             self.quarantine("the fast engine's answer did not fit the texts")
             return None
-        return ids, spans
+        return ids, bounds
 
-    def _sample(
-        self,
-        lane: _Lane,
-        texts: list[str],
-        ids: bytes,
-        spans: list[tuple[int, int]],
-        options: EncodeOptions,
-    ) -> None:
-        for place in lane.shadow.sampled(len(texts)):
-            start, end = spans[place]
-            lane.shadow.submit(
-                texts[place], ids[4 * start : 4 * end], dataclasses.replace(options, truncation=None)
-            )
+    def _check(self, lane: _Lane, text: str, packed_ids: bytes, options: EncodeOptions) -> None:
+        lane.shadow.submit(text, packed_ids, dataclasses.replace(options, truncation=None))
 
     def _shadow_checked(self, result: ShadowResult) -> None:
         self._events.shadow_checked(result)

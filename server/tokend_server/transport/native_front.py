@@ -20,6 +20,7 @@ from pygrpc_native import EVENT_CALL, NativeGrpcFront
 
 from tokend_server import logs
 from tokend_server.config import Address
+from tokend_server.cores import interrupting_nobody
 from tokend_server.transport.routing import Router
 from tokend_server.transport.status import Metadata
 from tokend_server.transport.threads import CallThreads
@@ -171,9 +172,9 @@ class NativeFront:
 
     def start(self) -> None:
         """Let clients in."""
-        self._native.start()
-        n_receivers = min(_RECEIVERS, self._threads.most)
-        for run, name in [(self._receive, "tokend-native")] * n_receivers + [(self._watch, "tokend-stalled")]:
+        with interrupting_nobody():
+            self._native.start()
+        for run, name in [(self._receive, "tokend-native")] * _RECEIVERS + [(self._watch, "tokend-stalled")]:
             thread = threading.Thread(target=run, name=name, daemon=True)
             thread.start()
             self._running.append(thread)

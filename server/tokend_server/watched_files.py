@@ -66,15 +66,19 @@ class WatchedFiles(Generic[_T]):
     def look(self) -> None:
         """Look whether the files have changed, and take over what is right once it was there for two looks.
 
-        So files that are being written are left alone. What is wrong is logged and counted, and the old value stays.
+        So files that are being written are left alone. What is wrong is logged and counted, and the old value stays;
+        that it has been put back is logged too.
         """
         found = self._find()
         settled, self._before = found == self._before, found
         if not settled or found == self._judged:
             return
-        self._judged = found
+        self._judged, before = found, self._in_use
         try:
             self._judge(found)
+            if found == before:
+                # What was judged last was something else, so it was refused.
+                _log.info("a file that could not be used is again what is in force", file=self.name)
         except CredentialsError as problem:
             self._tell(stale=True, changed=True)
             _log.error(

@@ -110,12 +110,17 @@ def test_what_is_wrong_is_said_once_and_the_old_value_stays(path, caplog):
     assert followed.counted() == {"used": 1, "refused": 1, "stale": 0}
 
 
-def test_what_is_put_back_is_no_change_and_ends_the_complaint(path):
+def test_what_is_put_back_is_no_change_and_ends_the_complaint(path, caplog):
     followed = Followed(path)
     path.write_bytes(b"bad")
     followed.look()
     path.write_bytes(b"good 1.")
-    followed.look()
+    with caplog.at_level(logging.INFO):
+        caplog.clear()
+        followed.look(5)
+    [record] = caplog.records
+    assert record.getMessage() == "a file that could not be used is again what is in force"
+    assert record.tokend_fields == {"file": "tls"}
     assert followed.used == ["good 1."]
     assert followed.counted() == {"used": 0, "refused": 1, "stale": 0}
 

@@ -203,8 +203,13 @@ def test_a_server_that_does_not_answer_names_timeout(scripted: ScriptedServer):
     assert done.complaint == f"no answer from {cli.target} in time; --timeout SECONDS waits longer"
 
 
-def test_a_wrong_variable_is_told_as_the_flag():
-    assert "--timeout" in Cli("x:1", {"TOKEND_TIMEOUT_S": "soon"})("encode", "x", code=2).complaint
+def test_a_wrong_time_in_the_environment_is_told_in_the_variable_s_name():
+    complaint = Cli("x:1", {"TOKEND_TIMEOUT_S": "soon"})("encode", "x", code=2).complaint
+    assert complaint == "TOKEND_TIMEOUT_S: 'soon' is not a number of seconds above 0"
+
+
+def test_the_flag_wins_over_a_wrong_time_in_the_environment(scripted: ScriptedServer):
+    Cli(scripted.start(), {"TOKEND_TIMEOUT_S": "soon"})("encode", "x", "--timeout", "20", code=0)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])

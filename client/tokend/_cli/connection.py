@@ -28,7 +28,6 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         type=_seconds,
-        default=os.environ.get("TOKEND_TIMEOUT_S") or _DEFAULT_TIMEOUT_S,
         metavar="SECONDS",
         help=f"longest wait for an answer, inf for no limit (TOKEND_TIMEOUT_S; default: {_DEFAULT_TIMEOUT_S})",
     )
@@ -84,7 +83,7 @@ def connect(arguments: argparse.Namespace) -> Client:
         )
     return Client(
         arguments.target,
-        timeout_s=arguments.timeout,
+        timeout_s=_default_timeout_s() if arguments.timeout is None else arguments.timeout,
         expected_fingerprint=arguments.expected_fingerprint,
         token=arguments.auth_token,
         tls=tls,
@@ -130,6 +129,14 @@ def _seconds(value: str) -> float:
     if not seconds > 0:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds above 0")
     return seconds
+
+
+def _default_timeout_s() -> float:
+    # Not a default of the flag: argparse would tell of a wrong one in the flag's name.
+    try:
+        return _seconds(os.environ.get("TOKEND_TIMEOUT_S") or _DEFAULT_TIMEOUT_S)
+    except argparse.ArgumentTypeError as error:
+        raise bad_input(f"TOKEND_TIMEOUT_S: {error}") from error
 
 
 def _fingerprint(value: str) -> str:

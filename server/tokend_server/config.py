@@ -292,8 +292,18 @@ def _read_file(path: str) -> Mapping[str, object]:
     known = [each.name for each in settings_list()]
     for key in table:
         if key not in known:
+            if _is_table(table[key]):
+                raise ConfigError(
+                    f"file {path}: unknown table [{key}]; settings stand at the top level, in no table"
+                )
             raise _unknown(f"file {path}", key, known)
     return table
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    )
 
 
 def _read_environment(environ: Mapping[str, str]) -> Mapping[str, str]:

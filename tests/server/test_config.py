@@ -129,6 +129,21 @@ def test_an_unknown_key_is_an_error_that_names_file_and_key(tmp_path):
     assert "max_ids" in message
 
 
+@pytest.mark.parametrize(
+    "text", ["[server]\nmax_ids = 3\n", "server.max_ids = 3\n", "[[server]]\nmax_ids = 3\n"]
+)
+def test_a_table_in_the_file_is_an_error_that_says_where_settings_stand(tmp_path, text):
+    path = write(tmp_path, text)
+    assert error_of(["--config", path]) == (
+        f"file {path}: unknown table [server]; settings stand at the top level, in no table"
+    )
+
+
+def test_an_unknown_list_is_no_table(tmp_path):
+    message = error_of(["--config", write(tmp_path, 'control_token = ["<a>"]\n')])
+    assert message.endswith("unknown setting control_token; did you mean control_tokens?")
+
+
 def test_an_unknown_flag_is_an_error_that_suggests_the_right_one_and_flags_are_not_abbreviated():
     assert error_of(["--nonsense"]) == "unknown flag --nonsense; --help lists all settings"
     for arguments in (["--max-id", "3"], ["--max-id=3"], ["--front", "native", "--max-id"]):

@@ -99,6 +99,16 @@ def test_a_port_in_use_ends_the_start(taken_port, front: str, setting):
     assert f"({setting})" in line
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "no..name"])
+@pytest.mark.parametrize(("setting", "workers"), [("listen", "1"), ("listen", "2"), ("ops_listen", "1")])
+def test_a_name_that_cannot_be_resolved_is_told_as_such(front: str, setting: str, workers: str, host: str):
+    flags = ("--front", front, "--workers", workers, "--" + setting.replace("_", "-"), f"{host}:1")
+    # Who listens under a name is warned first.
+    code, said = fails_to_start(*ANY_PORTS, "--log-level", "error", *flags)
+    wanted = f"tokend: cannot listen on {host}:1 ({setting}): the name {host} cannot be resolved: "
+    assert (code, said[: len(wanted)], said.count("\n")) == (2, wanted, 1)
+
+
 def test_two_servers_do_not_share_a_port_without_a_word(server: RunningServer, front: str):
     assert server.grpc in why_not("--front", front, "--listen", server.grpc)
     assert server.ops in why_not("--front", front, "--ops-listen", server.ops)

@@ -6,6 +6,7 @@ from typing import Protocol
 import grpc
 
 from tokend_server.config import Address, UnixAddress
+from tokend_server.transport.host_names import resolve
 from tokend_server.transport.routing import Router
 from tokend_server.transport.threads import CallThreads
 from tokend_server.transport.unix_socket import UnixSocketFile
@@ -118,6 +119,9 @@ class _GrpcioFront:
                 return self._server.add_insecure_port(str(address))
             return self._server.add_secure_port(str(address), self._credentials)
         except RuntimeError:
+            if isinstance(address, Address):
+                # gRPC does not tell of a name that has no address; only now, since it knows some by itself.
+                resolve(address, "listen")
             raise OSError(
                 errno.EADDRNOTAVAIL,
                 f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's",

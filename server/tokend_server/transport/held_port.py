@@ -9,6 +9,7 @@ import errno
 import socket
 
 from tokend_server.config import Address
+from tokend_server.transport.host_names import resolve
 
 __all__ = ["HeldPort"]
 
@@ -28,12 +29,12 @@ class HeldPort:
             shared: Whether others may be there already, or come later.
 
         Raises:
-            OSError: The port is in use, or the address is not this machine's; the message names it and the setting.
+            OSError: The port is in use, the address is not this machine's, or the name is not known; the message names it and the setting.
         """
         self._sockets: list[socket.socket] = []
-        port, absent = address.port, None
+        port, absent, addresses = address.port, None, _addresses(address)
         try:
-            for family, sockaddr in _addresses(address):
+            for family, sockaddr in addresses:
                 try:
                     held = _hold(family, (sockaddr[0], port, *sockaddr[2:]), exclusively=not shared)
                 except OSError as problem:
@@ -59,12 +60,7 @@ class HeldPort:
 
 def _addresses(address: Address) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
     """Return what gRPC will bind for an address."""
-    found: list[tuple[socket.AddressFamily, tuple[object, ...]]] = [
-        (family, sockaddr)
-        for family, _, _, _, sockaddr in socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    ]
+    found = resolve(address, "listen")
     if address.host == _WILDCARD and socket.has_dualstack_ipv6():
         # Of this wildcard gRPC makes one socket for both families.
         return [(socket.AF_INET6, ("::", address.port, 0, 0))]

@@ -21,6 +21,7 @@ from pygrpc_native import EVENT_CALL, NativeGrpcFront
 from tokend_server import logs
 from tokend_server.config import Address
 from tokend_server.cores import interrupting_nobody
+from tokend_server.transport.host_names import resolve
 from tokend_server.transport.routing import Router
 from tokend_server.transport.status import Metadata
 from tokend_server.transport.threads import CallThreads
@@ -153,6 +154,7 @@ class NativeFront:
                     metrics=True,
                 )
         except OSError as problem:
+            resolve(address, "listen")
             raise OSError(
                 problem.errno,
                 f"cannot listen on {address} (listen): the port is in use, or the address is not this machine's",

@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 
 from tokend_server import logs
 from tokend_server.config import Address, UnixAddress
+from tokend_server.transport.host_names import Resolved, resolve
 from tokend_server.transport.unix_socket import UnixSocketFile
 
 __all__ = ["OpsServer"]
@@ -78,13 +79,14 @@ class OpsServer:
             ),
         }
         self._file: UnixSocketFile | None = None
+        found = [] if isinstance(address, UnixAddress) else resolve(address, "ops_listen")
         try:
             if isinstance(address, UnixAddress):
                 self._file = UnixSocketFile(address, "ops_listen", socket_mode)
                 with self._file.bound():
                     self._listener = _Listener(address, self._answer)
             else:
-                self._listener = _Listener(address, self._answer)
+                self._listener = _Listener(found, self._answer)
         except OSError as problem:
             if isinstance(address, UnixAddress):
                 raise
@@ -175,7 +177,7 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = _MAX_CONNECTIONS
 
-    def __init__(self, address: Address | UnixAddress, answer: Callable[["_Handler"], _Answer]) -> None:
+    def __init__(self, address: UnixAddress | Resolved, answer: Callable[["_Handler"], _Answer]) -> None:
         self.answer = answer
         self._connections: OrderedDict[socket.socket, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -183,11 +185,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.address_family = socket.AF_UNIX
             super().__init__(address.path, _UnixHandler)  # type: ignore[arg-type]  # typed for IPv4 alone
             return
-        family, _, _, _, resolved = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self.address_family = family
-        super().__init__(resolved, _Handler)  # type: ignore[arg-type]  # typed for IPv4 alone
+        self.address_family, sockaddr = address[0]
+        super().__init__(sockaddr, _Handler)  # type: ignore[arg-type]  # typed for IPv4 alone
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 (socketserver's types)
         oldest = None

@@ -75,7 +75,8 @@ def connect(arguments: argparse.Namespace) -> Client:
     try:
         target = Target.read(arguments.target)
     except ValueError as error:
-        raise bad_input(f"--target: {error}") from error
+        said = "TOKEND_TARGET" if arguments.target == os.environ.get("TOKEND_TARGET") else "--target"
+        raise bad_input(f"{said}: {error}") from error
     if arguments.auth_token and not (tls or arguments.allow_plaintext_token or target.is_loopback):
         raise bad_input(
             f"the token would go to {arguments.target} unencrypted; --tls or --tls-ca encrypts, --allow-plaintext-token "

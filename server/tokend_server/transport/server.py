@@ -15,6 +15,7 @@ from tokend_server.transport.companions import Companions
 from tokend_server.transport.fronts import listen
 from tokend_server.transport.grpcio_calls import GrpcioCalls
 from tokend_server.transport.routing import SERVICE, Router, UnknownMethods
+from tokend_server.transport.serving_thread import stop_that_began
 from tokend_server.transport.tls import server_credentials
 
 __all__ = ["GrpcServer"]
@@ -142,12 +143,18 @@ class GrpcServer:
         """Wait for the calls that are open, and let go of everything."""
         if self._stopping is None:
             self._stop_server()
-        self._stopping.wait()
+        if not self._stopping.wait(self._time_left_s()):
+            # gRPC's own thread does it at the same time, where there was one to be had.
+            self._server.stop(None).wait()
         self._front.close(self._time_left_s())
         self._threads.shutdown()
 
     def _stop_server(self) -> None:
-        self._stopping = self._server.stop(self._time_left_s())
+        try:
+            self._stopping = self._server.stop(self._time_left_s())
+        except RuntimeError:
+            # The system lets no more threads be started, and gRPC wanted one to wait for the end of the grace.
+            self._stopping = stop_that_began(self._server)
         # A watch that came through a proxy speaks for this server alone: its client asks again, and gets another.
         self._companions.end_streams()
 

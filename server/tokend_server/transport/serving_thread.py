@@ -3,16 +3,28 @@
 An exception ends that thread, and the server is deaf from then on.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without stubs
 from grpc._server import _possibly_finish_call
 
 from tokend_server import logs
 
-__all__ = ["CANCELLED", "MESSAGE", "NO_FLAGS", "SENT", "STATUS", "end_alone", "seconds_left", "start"]
+__all__ = [
+    "CANCELLED",
+    "MESSAGE",
+    "NO_FLAGS",
+    "SENT",
+    "STATUS",
+    "end_alone",
+    "seconds_left",
+    "start",
+    "stop_that_began",
+]
 
 # As grpc._server names what it waits for, and a client that has left.
 MESSAGE, SENT, STATUS = "receive_message", "send_message", "send_status_from_server"
@@ -70,3 +82,9 @@ def end_alone(call: Any, fault: BaseException) -> None:  # noqa: ANN401 (as abov
     """
     _log.error("a fault on gRPC's serving thread", error=fault)
     call.cancel(cygrpc.StatusCode.internal, b"the server failed on this request")
+
+
+def stop_that_began(server: grpc.Server) -> threading.Event:
+    """Return what is set when a server has ended whose `stop` raised after it had begun."""
+    event: threading.Event = server._state.shutdown_events[-1]  # type: ignore[attr-defined]  # noqa: SLF001 (it was not returned)
+    return event

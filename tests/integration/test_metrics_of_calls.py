@@ -36,6 +36,8 @@ class Moved:
         if name.startswith(("tokend_request_tokens", "tokend_tokens_")):
             labels = {"caller": "anonymous", **labels}
         key = (name, frozenset(labels.items()))
+        # A call is counted a moment after its answer was sent.
+        until(lambda: not any("tokend_in_flight_calls" in gauge for gauge in in_flight(self._server)))
         return samples(self._server)[key] - self._before[key]
 
 

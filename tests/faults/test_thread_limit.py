@@ -1,11 +1,14 @@
 """A server at the system's limit on threads: what needs none goes on, what needs one is refused, and it recovers."""
 
+import itertools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 
+import tokend
 from tests.integration.wire import Wire, failure_of
 from tests.servers import RunningServer
 from tokend.v1 import tokenizer_service_pb2 as pb
@@ -32,8 +35,14 @@ def limit(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(limit: Path):
-    server = RunningServer(command=(sys.executable, "-c", _LIMITED.format(limit=str(limit)), "serve"))
+def front() -> str:
+    return "grpcio"
+
+
+@pytest.fixture
+def server(limit: Path, front: str):
+    command = (sys.executable, "-c", _LIMITED.format(limit=str(limit)), "serve")
+    server = RunningServer("--front", front, command=command)
     yield server
     limit.unlink(missing_ok=True)
     assert server.stop() == 0
@@ -58,3 +67,21 @@ def test_no_call_ends_the_serving_thread(server: RunningServer, limit: Path):
         limit.unlink()
         assert list(wire.stub.DownloadTokenizer(pb.DownloadTokenizerRequest(), timeout=20))
     assert server.metric("tokend_live_streams", method="StreamEncode") == 0
+
+
+@pytest.mark.parametrize("front", ["grpcio", "native"])
+def test_a_server_drains_and_ends_well(server: RunningServer, limit: Path):
+    with tokend.Client(server.grpc) as client, client.decoder() as decoder:
+        ids = client.encode("to and fro").ids
+        decoder.push(ids[0])
+        limit.touch()
+        server.process.terminate()
+        with pytest.raises(tokend.UnavailableError):
+            _push_for_ever(decoder, ids)
+    assert server.stop() == 0
+    assert not any("Traceback" in line for line in server.stderr_lines)
+
+
+def _push_for_ever(decoder: tokend.Decoder, ids: Sequence[int]) -> None:
+    for token_id in itertools.cycle(ids):
+        decoder.push(token_id)

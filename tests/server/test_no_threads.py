@@ -1,15 +1,10 @@
 """Where the system lets no more threads be started: nothing is lost, nobody waits for ever, streams are refused."""
 
-import itertools
-import signal
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
-import tokend
-from tests.servers import RunningServer
 from tokend_server.engine.bulk_threads import BulkThreads
 from tokend_server.errors import ServerOverloaded
 from tokend_server.transport.streaming import LiveStreams, StreamThreads
@@ -102,42 +97,3 @@ def test_a_drain_without_threads_cancels_what_is_open(no_more):
     no_more()
     live.drain(10)
     assert stream.n_cancelled == 1
-
-
-SERVER = """
-import signal, sys, threading
-from tokend_server.__main__ import main
-
-def refuse(_):
-    raise RuntimeError("can't start new thread")
-
-def no_more(*_):
-    threading.Thread.start = refuse
-    print("no more threads", flush=True)
-
-signal.signal(signal.SIGUSR1, no_more)
-sys.exit(main())
-"""
-
-
-@pytest.mark.parametrize("front", ["grpcio", "native"])
-def test_a_server_without_threads_to_be_had_drains_and_ends_well(front: str):
-    server = RunningServer("--front", front, command=[sys.executable, "-c", SERVER, "serve"])
-    try:
-        with tokend.Client(server.grpc) as client, client.decoder() as decoder:
-            ids = client.encode("to and fro").ids
-            decoder.push(ids[0])
-            server.process.send_signal(signal.SIGUSR1)
-            assert server.process.stdout is not None
-            assert server.process.stdout.readline() == "no more threads\n"
-            server.process.terminate()
-            with pytest.raises(tokend.UnavailableError):
-                _push_for_ever(decoder, ids)
-    finally:
-        assert server.stop() == 0
-    assert not any("Traceback" in line for line in server.stderr_lines)
-
-
-def _push_for_ever(decoder: tokend.Decoder, ids: Sequence[int]) -> None:
-    for token_id in itertools.cycle(ids):
-        decoder.push(token_id)
